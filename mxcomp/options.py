@@ -10,7 +10,7 @@ from mxcomp.errors import InputError
 from mxcomp.target import DEFAULT, Target, get_target
 
 FASTEST, BENEFIT, NONE = "fastest", "benefit", "none"
-"""How ukernels are chosen: by the shortest modelled time, by the highest benefit of a match, or not at all."""
+"""The ways to choose ukernels: by the shortest modelled time, by the highest benefit of a match, or not at all."""
 
 AUTO, ON, OFF = "auto", "on", "off"
 """Whether matmuls quantise operands or results: where that is modelled to be faster, wherever they can, or never."""

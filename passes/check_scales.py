@@ -15,7 +15,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
 _SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
-"""Operations with a scale, and which operand it is."""
+"""Operations with a scale, and the index of that operand."""
 
 
 def run(module: ir.Operation, options: Options) -> None:

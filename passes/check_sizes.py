@@ -1,4 +1,4 @@
-"""mxcomp-check-sizes: asserts at run time that sizes agree which an operation takes for the same.
+"""mxcomp-check-sizes: asserts at run time that sizes agree which an operation requires to be equal.
 
 An operation on tensors is defined only where dimensions that it goes through together are equally long; of dynamic ones
 nobody has checked that. IREE 3.13 takes the size of one of them, and reads beyond the others.
@@ -35,7 +35,7 @@ from mxcomp.run.statuses import BRANCH
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Compares the dynamic sizes that operations below `module` take for the same."""
+    """Compares the dynamic sizes that operations below `module` require to be equal."""
     checks: dict[ir.Block, _Checks] = {}
     sizes = Sizes()
     for op in list(graph.walk(module, bodies=False)):
@@ -46,7 +46,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _together(op: ir.Operation, sizes: Sizes) -> Iterator[list[Size]]:
-    """Yields the sizes that an operation takes for equal."""
+    """Yields the sizes that an operation requires to be equal."""
     if op.name in _RESHAPES:
         yield from _elements(op, sizes)
         return
@@ -59,7 +59,7 @@ _RESHAPES = ("tensor.reshape", "tensor.expand_shape")
 
 
 def _elements(op: ir.Operation, sizes: Sizes) -> Iterator[list[Size]]:
-    """Yields how many elements the source of a reshape has, and its result by the sizes that it is given."""
+    """Yields the number of elements of a reshape's source, and of its result by the given sizes."""
     source, result = op.operands[0], op.results[0]
     if None not in build.static_sizes(source) + build.static_sizes(result):
         return
@@ -73,7 +73,7 @@ _Dims = list[tuple[ir.Value, int]]
 
 
 def _dims(op: ir.Operation) -> list[_Dims]:
-    """Returns the dimensions of tensors that are equally long."""
+    """Returns the dimensions of tensors that have equal sizes."""
     if op.name == "tensor.cast":
         return [[(op.operands[0], dim), (op.results[0], dim)] for dim in range(_rank(op.operands[0]))]
     if op.name == "tensor.concat":
@@ -86,7 +86,7 @@ def _dims(op: ir.Operation) -> list[_Dims]:
 
 
 def _loops(op: ir.Operation) -> list[_Dims]:
-    """Returns the dimensions that each loop of a linalg operation goes through; of a recognised matmul, rows and
+    """Returns the dimensions that each loop of a linalg operation iterates over. Of a recognised matmul, rows and
     columns."""
     maps = indexing_maps(op)
     if maps is None:
@@ -112,14 +112,14 @@ def _is_tensor(value: ir.Value) -> bool:
 
 
 class _Checks:
-    """What is asserted in a block: groups of sizes that are equal, and the last assertion that stands at its begin."""
+    """The assertions in a block: groups of equal sizes, and the last assertion at its beginning."""
 
     def __init__(self) -> None:
         self._groups: list[set[Size]] = []
         self._last: ir.Operation | None = None
 
     def compare(self, op: ir.Operation, first: Size, second: Size) -> None:
-        """Asserts for an operation that two sizes are equal, if that does not follow from what is asserted."""
+        """Asserts for an operation that two sizes are equal, if that does not follow from earlier assertions."""
         if 0 in (first.factor, second.factor):
             return
         first, second = first.over(second), second.over(first)
@@ -137,7 +137,8 @@ class _Checks:
             self._last = made
 
     def _earliest(self, op: ir.Operation, *compared: Size) -> ir.InsertionPoint:
-        """In front of an operation; of what its function always computes, where all that is compared is known."""
+        """Returns the insertion point: at the beginning for an operation that is always executed if all sizes are known
+        there; else in front of the operation."""
         made = [producer for size in compared for producer in size.producers]
         if not _is_entry(op.block) or any(producer.block != op.block for producer in made):
             return ir.InsertionPoint(op)

@@ -61,7 +61,7 @@ def _chooses(op: ir.Operation) -> bool:
 
 
 def _hold_choices(op: ir.Operation, varying: set[ir.Operation]) -> None:
-    """Hides two or more constants that elements are chosen from: if they are equal, IREE finds the choice constant."""
+    """Puts barriers behind constants that elements are selected from: if they are equal, IREE folds the selection."""
     producers = [graph.producer(value) for value in inputs(op) if isinstance(value.type, ir.RankedTensorType)]
     chosen = [producer for producer in producers if producer is not None and _constants([producer], varying)]
     if len(chosen) > 1:
@@ -71,7 +71,7 @@ def _hold_choices(op: ir.Operation, varying: set[ir.Operation]) -> None:
 def _constants(
     ops: Iterable[ir.Operation | None], varying: set[ir.Operation]
 ) -> dict[ir.Operation, list[tuple[ir.Operation, int]]] | None:
-    """Returns the constant tensors that operations depend on, and the uses on the way; None if they depend on anything
+    """Returns the constant tensors that operations depend on, and the uses on the way. None if they depend on anything
     else.
 
     `varying` are some that do, to which a single one is added: what is behind it need not be followed any further back.
@@ -111,8 +111,8 @@ def _followed(
 
 
 def _is_written_over(op: ir.Operation, varying: set[ir.Operation]) -> bool:
-    """Returns whether constants are sorted, or written over otherwise: what comes of that is held, as they must not
-    be."""
+    """Returns whether constants are sorted, or overwritten otherwise: then the result gets the barrier, not the
+    constant."""
     if not op.name.startswith(_EXTENSIONS):
         return False
     is_constant = _followed([graph.producer(user.operands[i]) for user, i in graph.inputs(op)], varying) is not None
@@ -133,7 +133,7 @@ def are_constant(ops: Iterable[ir.Operation | None]) -> bool:
 
 
 def defer(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
-    """Hides the constants that operations depend on from IREE, if they depend on nothing else."""
+    """Puts barriers behind the constants that operations depend on, if they depend on nothing else."""
     for constant, uses in (_constants(ops, varying) or {}).items():
         held: dict[ir.Value, ir.Value] = {}
         for user, index in uses:

@@ -1,4 +1,4 @@
-"""mxcomp-drop-barriers: a barrier goes where what goes in or comes out is written over.
+"""mxcomp-drop-barriers: removes barriers whose operand or result is overwritten.
 
 It has done its work by the end of phase `flow`. Nor does IREE see that what comes out of it is what went into it:
 a constant of the program perhaps, or read on one side of it and written over on the other.
@@ -31,7 +31,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _drop_barriers(function: ir.Operation) -> None:
-    """Drops barriers of tensors that are written over on either side of them."""
+    """Removes barriers of tensors that are overwritten on either side of them."""
     barriers = [
         op for op in graph.walk(function) if op.name == overwriting.BARRIER and overwriting.is_tensor(op.results[0])
     ]

@@ -43,7 +43,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _encode(op: ir.Operation) -> None:
-    """Gives every operand an encoding that knows the whole problem, and takes the result's away behind."""
+    """Gives every operand an encoding with the whole problem, and removes the encoding of the result."""
     problem, maps = problem_of(op), indexing_maps(op) or []
     blocks = problem.k and problem.k // problem.block
     iteration = [*problem.batch, problem.m, problem.n, blocks, problem.block]

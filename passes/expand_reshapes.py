@@ -1,4 +1,4 @@
-"""mxcomp-expand-reshapes: reshapes whose sizes are known at run time only, as expansions and collapses.
+"""mxcomp-expand-reshapes: rewrites reshapes of dynamic sizes as expansions and collapses.
 
 PyTorch's views of dynamic sizes come as `tensor.reshape` by a tensor of sizes, which says nothing of which dimensions
 are others' parts: neither quantisers nor what is fused behind a matmul can be seen through one. Where it can be told
@@ -28,7 +28,7 @@ from mxcomp.options import Options
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites reshapes below `module`; others stay."""
+    """Rewrites reshapes below `module` that are expansions or collapses."""
     with module.context:
         for op in [op for op in graph.walk(module) if op.name == "tensor.reshape"]:
             if (value := _regrouped(op)) is not None:
@@ -37,7 +37,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _regrouped(op: ir.Operation) -> ir.Value | None:
-    """Returns the result by an expansion or a collapse; None where it is neither, or may be of several kinds."""
+    """Returns the result by an expansion or a collapse; None where it is neither, or ambiguous."""
     source, shape = op.operands
     kinds = source.type, op.results[0].type
     if not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
@@ -59,8 +59,7 @@ def _regrouped(op: ir.Operation) -> ir.Value | None:
 
 
 def _groups(few: Sequence[int | None], many: Sequence[int | None], first: int = 0) -> Iterator[list[list[int]]]:
-    """Yields all ways to divide dimensions into groups, in order, each of which is one of the fewer, numbered from
-    `first`.
+    """Yields all ways to divide dimensions into groups, in order, one for each of the fewer dimensions.
 
     A static size is the product of static ones, a dynamic one has a dynamic one in its group.
     """
@@ -86,7 +85,7 @@ def _makes(size: int | None, group: Sequence[int | None]) -> bool:
 
 
 def _size(shape: ir.Value, at: int) -> ir.Value:
-    """Element `at` of a tensor of sizes."""
+    """Returns element `at` of a tensor of sizes."""
     made = graph.producer(shape)
     value = (
         made.operands[at]

@@ -1,4 +1,4 @@
-"""mxcomp-fold-gathers: workgroups read the packed matrices of their expert where they lie.
+"""mxcomp-fold-gathers: makes workgroups read the packed matrices of their expert directly.
 
 Before (in the loop over workgroups, which IREE's own pass makes):
 
@@ -42,7 +42,7 @@ INNER_TILED = "iree_codegen.inner_tiled"
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Folds the gathers of every data-tiled matmul below `module`: none but ours are there. Raises InternalError."""
+    """Folds the gathers of every data-tiled matmul below `module`, all of which are ours. Raises InternalError."""
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
             if _gathers(function) and any(map(_is_matmul, graph.walk(function))):
@@ -67,7 +67,7 @@ def _gathers(function: ir.Operation) -> list[ir.Operation]:
 
 
 def _load_whole(load: ir.Operation) -> None:
-    """Gives a buffer the shape of the tensor that it is loaded as: IREE folds a bitcast of what it loads as it is only.
+    """Gives a buffer the shape of the tensor that it is loaded as: IREE folds a bitcast only of an unchanged load.
 
     IREE has dropped dimensions of size 1 from a gather, and so from its buffer, which is expanded again then.
     """
@@ -81,7 +81,7 @@ def _load_whole(load: ir.Operation) -> None:
 
 
 def _fold(gather: ir.Operation) -> ir.Value:
-    """Replaces a gather by the matrix itself; returns the id that it was chosen by."""
+    """Replaces a gather by the matrix itself; returns the id that selects it."""
     packed, ids, *_ = gather.operands
     experts, *_ = static_sizes(packed)
     count, *sizes = static_sizes(gather.results[0])
@@ -103,7 +103,7 @@ def _fold(gather: ir.Operation) -> ir.Value:
 
 
 def _fold_parts(matmul: ir.Operation) -> None:
-    """Gives a matmul its part along K of each operand: the matrix of a batch is the number of the part."""
+    """Gives a matmul its part along K of each operand: the batch index is the number of the part."""
     loops, along_k = _loops(matmul)
     for index, of_operand in enumerate(loops):
         gather = graph.producer(matmul.operands[index])
@@ -125,14 +125,14 @@ def _fold_parts(matmul: ir.Operation) -> None:
 
 
 def _loops(matmul: ir.Operation) -> tuple[list[list[int]], int]:
-    """Returns the loops that each operand's dimensions lie along, and which of them is that along K."""
+    """Returns the loops of each operand's dimensions, and the one along K."""
     maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
     *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in maps]
     return loops, next(loop for loop in loops[RHS] if loop not in kept)
 
 
 def _skip(matmul: ir.Operation, id_: ir.Value) -> None:
-    """Leaves nothing along K to multiply where an id is negative."""
+    """Makes the size along K 0 where an id is negative."""
     loops, along_k = _loops(matmul)
     with matmul.location, ir.InsertionPoint(matmul):
         has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, id_, arith.ConstantOp(id_.type, 0).result).result
@@ -145,7 +145,7 @@ def _skip(matmul: ir.Operation, id_: ir.Value) -> None:
 
 
 def _hide_slices(matmul: ir.Operation) -> None:
-    """Casts slices that a generic reads: IREE would move them behind it (iree-codegen-gpu-pad-convs)."""
+    """Casts slices that a generic reads, as IREE would move them behind it (iree-codegen-gpu-pad-convs)."""
     with matmul.location, ir.InsertionPoint(matmul):
         for i, value in enumerate(list(matmul.operands)[:-1]):
             if (op := graph.producer(value)) is not None and op.name == "tensor.extract_slice":
@@ -155,7 +155,7 @@ def _hide_slices(matmul: ir.Operation) -> None:
 
 
 def _first(value: ir.Value, dim: int, size: ir.Value) -> ir.Value:
-    """Returns the first `size` of what lies along a dimension."""
+    """Returns the first `size` elements along a dimension."""
     shape = ir.RankedTensorType(value.type)
     sizes, known = list(shape.shape), build.static_sizes(value)
     sizes[dim], known[dim] = build.DYNAMIC, None

@@ -1,4 +1,4 @@
-"""mxcomp-fold-rows: workgroups read LHS where it is stored, row-major, for ukernels that take it so.
+"""mxcomp-fold-rows: makes workgroups read a row-major LHS directly, for ukernels that take it so.
 
 Before (in the loop over workgroups, which IREE's own pass makes):
 
@@ -35,7 +35,7 @@ from mxcomp.passes import order_workgroups
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Folds the LHS of every matmul below `module` that is marked. Raises InternalError."""
+    """Folds the LHS of every marked matmul below `module`. Raises InternalError."""
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
             if any(IN_ROWS in op.attributes for op in graph.walk(function)):
@@ -45,7 +45,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _fold(matmul: ir.Operation) -> None:
-    """Gives a matmul of a workgroup the rows of its units: all that lies between bytes are strides."""
+    """Gives a matmul of a workgroup the rows of its units, as strided views of the bytes."""
     units = graph.producer(matmul.operands[LHS])
     rows = None if units is None else _rows(units)
     if units is None or rows is None:
@@ -80,7 +80,7 @@ def _rows(units: ir.Operation) -> ir.Value | None:
 
 
 def _tile(scales: ir.Value) -> ir.Value:
-    """Returns which tile of rows a workgroup has: that whose scales it takes. At the insertion point."""
+    """Returns the tile of rows of a workgroup, which is that of its scales. At the insertion point."""
     op = graph.producer(scales)
     if op is None or op.name != "tensor.extract_slice":
         return build.constant_index(0)

@@ -56,7 +56,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
-    """Consumers to fuse, in order, and why the first elementwise one that is left is not among them.
+    """Returns the consumers to fuse, in order, and why the first elementwise one that is not fused is not.
 
     None of their results but the last one's is used by anything else. A tensor.expand_shape may be among them, never
     the last: a batch of the LHS has been folded into rows.
@@ -87,7 +87,7 @@ def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
 
 
 def _first_left(left: Mapping[ir.Operation, str], best: Collection[ir.Operation]) -> ir.Operation | None:
-    """Returns the first elementwise operation that stays behind for a reason worth telling."""
+    """Returns the first elementwise operation that is not fused for a reason worth reporting."""
     unfused = (op for op, reason in left.items() if op not in best and reason != _QUANTISES)
     return next(filter(is_elementwise, unfused), None)
 
@@ -113,7 +113,7 @@ def _stays_behind(value: ir.Value, values: list[ir.Value], inside: list[ir.Opera
 
 
 def _read_at(op: ir.Operation, operand: int, at: tuple[Index, ...]) -> tuple[Index, ...] | None:
-    """Returns where an operand is read for the place of the result with the same subscripts; an expansion reads it
+    """Returns the subscripts at which an operand is read for the result's element at `at`. An expansion reads it
     whole."""
     if op.name == _EXPAND:
         return at
@@ -124,7 +124,7 @@ def _read_at(op: ir.Operation, operand: int, at: tuple[Index, ...]) -> tuple[Ind
 
 
 def _misfit(op: ir.Operation, values: list[ir.Value], inside: list[ir.Operation]) -> str:
-    """Returns why it does not map [(batch,) M, N] to the same elementwise from results of `values`; "" if it does."""
+    """Returns why an operation does not map [(batch,) M, N] elementwise from results of `values`; "" if it does."""
     expansion = _expansion(inside)
     if op.name == _EXPAND:
         return "it is expanded twice" if expansion is not None else ""
@@ -171,7 +171,7 @@ class _Folded:
 
 
 def _folded(affine_map: ir.AffineMap, expansion: ir.Operation | None) -> _Folded | None:
-    """`affine_map` before `expansion`; None if it is not plain, or a part of a dynamic dimension."""
+    """Returns `affine_map` before `expansion`; None if it is not simple, or indexes a part of a dynamic dimension."""
     if not all(isinstance(expr, ir.AffineDimExpr | ir.AffineConstantExpr) for expr in affine_map.results):
         return None
     exprs = list(affine_map.results)
@@ -195,8 +195,7 @@ def _positions(exprs: list[ir.AffineExpr]) -> list[int]:
 
 
 def _part(expr: ir.AffineExpr, parts: list[list[int]], sizes: list[int | None]) -> ir.AffineExpr | None:
-    """Returns an expanded dimension by the one that it is a part of; None if that takes a size known at run time
-    only."""
+    """Returns an expanded dimension in terms of its source dimension; None if that takes a dynamic size."""
     if not isinstance(expr, ir.AffineDimExpr):
         return expr
     dim = ir.AffineDimExpr(expr).position
@@ -212,7 +211,7 @@ def _part(expr: ir.AffineExpr, parts: list[list[int]], sizes: list[int | None]) 
 
 
 def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
-    """One generic of all consumers, on the encoded result, and a new unset_encoding behind it."""
+    """Builds one generic of all consumers on the encoded result, and a new unset_encoding behind it."""
     encoded, last, expansion = unset.operands[0], consumers[-1], _expansion(consumers)
     inner = [unset.results[0], *(op.results[0] for op in consumers)]
     kind, final = ir.RankedTensorType(encoded.type), ir.RankedTensorType(last.results[0].type)
@@ -252,7 +251,7 @@ def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
 
 
 def _take_dims(value: ir.Value, unset: ir.Operation) -> None:
-    """Lets those that ask `value`, which goes, for its dynamic dimensions have what unset_encoding was given."""
+    """Replaces queries of dynamic dimensions of `value`, which is erased, by the operands of unset_encoding."""
     if build.static_sizes(value) != build.static_sizes(unset.results[0]):
         return
     sizes = iter(list(unset.operands)[1:])
@@ -267,7 +266,8 @@ def _take_dims(value: ir.Value, unset: ir.Operation) -> None:
 def _read(
     op: ir.Operation, inner: list[ir.Value], expansion: ir.Operation | None
 ) -> list[tuple[ir.Value, ir.AffineMap]]:
-    """Returns what a consumer reads besides the matmul's result, and where; before an expansion, if it follows one."""
+    """Returns what a consumer reads besides the matmul's result, and the subscripts. Before an expansion, if it follows
+    one."""
     if op.name == _EXPAND:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""mxcomp-group-experts: a sum over all experts, of which a token's top-k count, as matmuls grouped by expert.
+"""mxcomp-group-experts: rewrites a sum over all experts, of which a token's top-k count, as matmuls grouped by expert.
 
 Before, what exporters write: all experts for all tokens, times a matrix that is zero but for the top-k.
 
@@ -42,7 +42,7 @@ from mxcomp.routing.loops import tabled
 from mxcomp.routing.scalars import widened
 
 _UNIT = 16
-"""Rows that a matmul multiplies at least."""
+"""The least number of rows that a matmul multiplies."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -59,7 +59,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _extent(dense: Dense) -> Extent | None:
-    """Returns the sizes of routing; None where that cannot be, or is not worth it."""
+    """Returns the sizes of routing; None where grouping is impossible, or not worth it."""
     (tokens, top_k), (experts, *_) = static_sizes(dense.ids), static_sizes(dense.experts)
     if tokens is None or top_k is None or experts is None or top_k >= experts:
         return None
@@ -72,7 +72,7 @@ def _extent(dense: Dense) -> Extent | None:
 
 
 def _group(dense: Dense, extent: Extent) -> None:
-    """Puts what is grouped in the position of a sum; or nothing, where something on the way cannot be grouped."""
+    """Replaces a sum by grouped matmuls, unless something on the way cannot be grouped."""
     before = {view.operation for view in dense.sum.block.operations}
     shape = (extent.tokens, extent.top_k)
     at = ["te", "et"][not dense.by_token]
@@ -109,7 +109,7 @@ def _as_i32(id_: ir.Value) -> ir.Value:
 
 
 def _added_up(dense: Dense, rows: ir.Value, weights: ir.Value, routing_: Routing) -> ir.Value:
-    """Returns the sum, of rows [B, BM, …], over the choices of a token instead of experts."""
+    """Returns the sum of rows [B, BM, …] over the choices of a token instead of experts."""
     op, flat = dense.sum, build.collapse(rows, [[0, 1], *([i + 2] for i in range(len(dense.rest)))])
     *_, kept = indexing_maps(op) or []
     kinds = iterators(op)

@@ -1,4 +1,4 @@
-"""mxcomp-import-torch: what the operators of `mxcomp.torch` mean, in linalg.
+"""mxcomp-import-torch: lowers the operators of `mxcomp.torch` to linalg.
 
 Before, as PyTorch's exporters write a custom operator:
 
@@ -70,7 +70,7 @@ _SIGN = re.compile(r"^[su]i(?=\d)")
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Replaces every operator of ours below `module`. Raises InputError where one cannot be meant."""
+    """Replaces every operator of ours below `module`. Raises InputError for invalid ones."""
     for op in [op for op in graph.walk(module, bodies=False) if _name(op) in _OPERANDS]:
         with op.context, op.location, ir.InsertionPoint(op):
             _replace(op)

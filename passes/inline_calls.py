@@ -1,4 +1,4 @@
-"""mxcomp-inline-calls: bodies of private functions where they are called, as IREE does later.
+"""mxcomp-inline-calls: inlines calls of private functions, as IREE does later.
 
 What a matmul's operand is made of, and whether that is constant, is then seen across functions: IREE would otherwise
 find constants behind calls after operands were packed, and fail to evaluate what it finds.

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-bitcasts: a bitcast knows the sizes of its tensor, where a `tensor.cast` hides them.
+"""mxcomp-legalise-bitcasts: moves bitcasts in front of a `tensor.cast` that hides sizes.
 
 Matmuls of such bytes are recognised then, and packed as those of static sizes.
 
@@ -34,7 +34,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _know_sizes(op: ir.Operation) -> None:
-    """A bitcast of a tensor whose sizes a cast hides, as a cast of one of the tensor as it is."""
+    """Rewrites a bitcast of a cast tensor as a cast of a bitcast of the tensor itself."""
     source = graph.without_cast(op.operands[0])
     if source == op.operands[0] or not ir.RankedTensorType(source.type).has_static_shape:
         return

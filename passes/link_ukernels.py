@@ -71,7 +71,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _has_kernel(op: ir.Operation) -> bool:
-    """Returns whether an operation names a ukernel. Raises InternalError if it did, and what named it is gone."""
+    """Returns whether an operation names a ukernel. Raises InternalError if it did, but the name is lost."""
     if UKERNEL in op.attributes:
         return True
     stands = standing.is_named(op.location)
@@ -94,8 +94,7 @@ def _symbol_table(op: ir.Operation) -> ir.Operation:
 
 
 def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
-    """Returns the ukernel that a descriptor names, and the suffix that says what is to be added to it. Raises
-    UkernelError."""
+    """Returns the ukernel that a descriptor names, and the suffix that names its extensions. Raises UkernelError."""
     for suffix in (BATCHED, TILED):
         if name not in registry.ukernels and name.endswith(suffix):
             return registry[name.removesuffix(suffix)], suffix
@@ -112,7 +111,7 @@ def function(registry: Registry, name: str) -> ir.Operation:
 
 
 def _extended(suffix: str, count: int) -> list[bool]:
-    """Returns which of so many operands have one more dimension."""
+    """Returns which of so many operands have an additional dimension."""
     return [suffix == BATCHED or (suffix == TILED and i in (LHS, count - 1)) for i in range(count)]
 
 
@@ -136,7 +135,7 @@ def _insert(ukernel: Ukernel, linked: ir.Operation, table: ir.Operation) -> None
 
 
 def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
-    """Makes a ukernel take some operands, and return its tile, in one more dimension, of size 1."""
+    """Gives some operands of a ukernel, and its result, an additional dimension of size 1."""
     block = function.regions[0].blocks[0]
     count = len(block.arguments)
     plain = [ir.RankedTensorType(argument.type) for argument in block.arguments]
@@ -166,8 +165,7 @@ def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
 
 
 def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
-    """Returns the result with one more dimension: written so where lanes write it, as consumers then still fuse with
-    that."""
+    """Returns the result with an additional dimension, inserted where lanes write it, as consumers then still fuse."""
     loop = graph.producer(value)
     inserts = [op for op in graph.walk(loop) if op.name == "tensor.parallel_insert_slice"] if loop else []
     if loop is None or loop.name != "scf.forall" or len(loop.results) != 1 or len(inserts) != 1:
@@ -185,7 +183,7 @@ def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
 
 
 def _batched_tile(value: ir.Value) -> ir.Value:
-    """Returns what a lane inserts into the result, with one more dimension."""
+    """Returns the value that a lane inserts into the result, with an additional dimension."""
     write = graph.producer(value)
     assert write is not None
     kind = ir.RankedTensorType(value.type)
@@ -216,7 +214,7 @@ def _dropped(value: ir.Value) -> ir.Value:
 
 
 def _drop_after(bitcast: ir.Operation, given: ir.Value) -> None:
-    """Bitcasts `given` instead, and drops its first dimension then: IREE folds a bitcast of what it loads only."""
+    """Bitcasts `given` first and then drops its first dimension: IREE folds a bitcast only of an unchanged load."""
     plain, sizes = ir.RankedTensorType(bitcast.results[0].type), list(bitcast.operands)[1:]
     with bitcast.location, ir.InsertionPoint(bitcast):
         whole = ir.RankedTensorType.get([1, *plain.shape], plain.element_type)
@@ -254,7 +252,7 @@ _OUTER_OF_ACTIVATIONS = {
 
 
 def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
-    """Returns the dimensions of an operand whose sizes are not the ukernel's business."""
+    """Returns the dimensions of an operand whose sizes the ukernel does not determine."""
     if ukernel.operands in _OUTER_OF_ACTIVATIONS:
         return _OUTER_OF_ACTIVATIONS[ukernel.operands][operand]
     if ukernel.layout is None:
@@ -263,7 +261,8 @@ def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
 
 
 def _set_provider(user: ir.Operation) -> None:
-    """Gives the function around `user` an executable target with a ukernel provider; nothing outside executables."""
+    """Gives the function around `user` an executable target with a ukernel provider. Does nothing outside
+    executables."""
     function, variant = user, user
     while function is not None and function.name not in ("func.func", "util.func"):
         function = function.parent

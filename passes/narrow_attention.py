@@ -1,4 +1,4 @@
-"""mxcomp-narrow-attention: no more waves share the keys of an attention than there can be keys for.
+"""mxcomp-narrow-attention: limits the waves that share the keys of an attention to the number of keys.
 
 Before (a function of an executable, as IREE has configured it for keys of a dynamic number):
 
@@ -35,7 +35,7 @@ _KEY = 1
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Takes waves from every attention below `module` that has more than it needs, if it is known how many."""
+    """Reduces the waves of every attention below `module` that has more than its keys need."""
     if LONGEST_SIZE not in module.attributes:
         return
     longest = ir.IntegerAttr(module.attributes[LONGEST_SIZE]).value
@@ -74,14 +74,14 @@ def _narrow(function: ir.Operation, attention: ir.Operation, longest: int) -> No
 
 
 def _is_dynamic(attention: ir.Operation, loop: int) -> bool:
-    """Returns whether the keys, which this loop goes through, are of a number that is not known."""
+    """Returns whether the number of keys, over which this loop iterates, is dynamic."""
     keys = ir.AffineMapAttr(ir.ArrayAttr(attention.attributes["indexing_maps"])[_KEY]).value
     dims = [ir.AffineDimExpr(expr).position for expr in keys.results]
     return loop in dims and build.static_sizes(attention.operands[_KEY])[dims.index(loop)] is None
 
 
 def _resize(function: ir.Operation, had: int, needed: int) -> None:
-    """Makes workgroups smaller that had so many waves."""
+    """Shrinks workgroups to so many waves."""
     before = iree_codegen.TranslationInfoAttr(function.attributes[_TRANSLATION])
     first, *others = before.workgroup_size
     function.attributes[_TRANSLATION] = iree_codegen.TranslationInfoAttr.get(

@@ -1,4 +1,4 @@
-"""mxcomp-order-workgroups: lets workgroups take tiles of a result in the order that was decided.
+"""mxcomp-order-workgroups: makes workgroups take tiles of a result in the chosen order.
 
 Before (a function of an executable, as IREE has configured it):
 
@@ -65,7 +65,7 @@ def _order(op: ir.Operation) -> Order:
 
 
 def distribute(function: ir.Operation) -> None:
-    """Makes the loop over workgroups of a dispatch, if it is not there. Raises CompileError."""
+    """Builds the loop over workgroups of a dispatch, if it is missing. Raises CompileError."""
     try:
         PassManager.parse(PIPELINE).run(function)
     except ir.MLIRError as error:
@@ -76,7 +76,7 @@ def distribute(function: ir.Operation) -> None:
 
 
 def _mark_distributed(op: ir.Operation) -> None:
-    """Leaves nothing to distribute of an operation that is in the loop."""
+    """Marks an operation in the loop as distributed."""
     if not isinstance(op.attributes[_CONFIG], iree_gpu.LoweringConfigAttr):
         return
     config = ir.DictAttr(iree_gpu.LoweringConfigAttr(op.attributes[_CONFIG]).attributes)

@@ -45,7 +45,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _rename(executable: ir.Operation, call: ir.Operation) -> None:
-    """Takes an executable out of the way of IREE's own outlining, which numbers from 0 again.
+    """Renames an executable, as IREE's own outlining numbers from 0 again.
 
     So it does its function: names of functions meet where IREE links executables.
     """

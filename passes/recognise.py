@@ -75,7 +75,7 @@ def find(module: ir.Operation, target: Target | None = None) -> list[Candidate]:
 
 
 def _without_shared(candidates: list[Candidate]) -> list[Candidate]:
-    """Drops candidates whose dequantised operands someone else uses: they have to be computed anyway."""
+    """Drops candidates whose dequantised operands have other users, as these are computed anyway."""
     while True:
         own = {op for candidate in candidates for op in (candidate.root, *candidate.ops)}
         kept = []

@@ -1,4 +1,4 @@
-"""mxcomp-share-executables: one executable for all dispatches that compute the same, as those of a model's layers.
+"""mxcomp-share-executables: lets equal dispatches, as those of a model's layers, share one executable.
 
 Before:
 

@@ -1,4 +1,4 @@
-"""mxcomp-share-slices: one executable for dispatches that differ only in which slices of stacked tensors they read.
+"""mxcomp-share-slices: lets dispatches share one executable that differ only in the slices that they read.
 
 So do the layers of a decoder whose caches are one tensor, or of which weights are: without it each layer has kernels
 of its own, and a model's compilation takes as long as that of all of them.
@@ -37,14 +37,14 @@ from mxcomp.options import Options
 
 _ACCESSES = ("iree_tensor_ext.dispatch.tensor.load", "iree_tensor_ext.dispatch.tensor.store")
 _OFFSETS_FROM_THE_END = 3
-"""Of the segments of an access's operands: offsets, sizes, strides."""
+"""The index from the end of the segment of an access's offsets, which sizes and strides follow."""
 
 AccessDim = tuple[int, int]
 """An access of a function by number, and a dimension of it."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Lets dispatches below `module` share executables whatever slices they take."""
+    """Lets dispatches below `module` that differ only in slices share executables."""
     with module.context:
         for of_one_type in _alike(_executables(module), _Executable.type):  # texts take long to write
             for group in _alike(of_one_type, _Executable.text_without_slices):
@@ -54,7 +54,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _alike(
     executables: Iterable[_Executable], what: Callable[[_Executable], Hashable]
 ) -> Iterator[Sequence[_Executable]]:
-    """Returns the groups of two executables and more of which something is the same."""
+    """Yields groups of two or more executables that are equal in a property."""
     groups: dict[Hashable, list[_Executable]] = defaultdict(list)
     for executable in executables:
         groups[what(executable)].append(executable)
@@ -63,7 +63,7 @@ def _alike(
 
 @dataclass(frozen=True)
 class _Executable:
-    """An executable of one function, its dispatches, and where it takes slices."""
+    """An executable of one function, its dispatches, and its slices."""
 
     op: ir.Operation
     function: ir.Operation
@@ -76,7 +76,7 @@ class _Executable:
         return [op for op in graph.walk(self.function, bodies=False) if op.name in _ACCESSES]
 
     def slices(self) -> dict[AccessDim, int]:
-        """Returns the offset at each place where one element of a dimension is accessed."""
+        """Returns the offset of each access dimension of which one element is accessed."""
         return {
             (number, dimension): offset
             for number, op in enumerate(self.accesses())
@@ -85,7 +85,7 @@ class _Executable:
         }
 
     def text_without_slices(self) -> str:
-        """Returns what has to be the same in executables that are to be one."""
+        """Returns the text that has to be equal in executables that are merged."""
         sliced, accesses = self.slices(), self.accesses()
         kept = [op.attributes["static_offsets"] for op in accesses]
         for number, op in enumerate(accesses):
@@ -109,7 +109,7 @@ def _set_offsets(op: ir.Operation, offsets: Sequence[int]) -> None:
 
 
 def _executables(module: ir.Operation) -> Iterator[_Executable]:
-    """Yields the executables of one function that dispatches alone refer to."""
+    """Yields the executables of one function that only dispatches refer to."""
     found = {
         name: _Executable(op, function)
         for name, op in graph.executables(module).items()
@@ -133,7 +133,7 @@ def _only(executable: ir.Operation) -> ir.Operation | None:
 
 
 def _share(group: Sequence[_Executable]) -> None:
-    """Lets all dispatches of a group call the first executable of it, with the offsets in which they differ."""
+    """Makes all dispatches of a group call the first executable, with the offsets in which they differ as operands."""
     slices = [each.slices() for each in group]
     operands: dict[tuple[int, ...], list[AccessDim]] = defaultdict(list)
     for each_dim in slices[0]:
@@ -151,7 +151,7 @@ def _share(group: Sequence[_Executable]) -> None:
 
 
 def _add_operands(executable: _Executable, operands: Sequence[Sequence[AccessDim]]) -> None:
-    """Gives a function operands behind those that it has, and in front of its results: offsets at these places."""
+    """Adds operands for offsets of these access dimensions to a function, in front of its results."""
     old, accesses = executable.function, executable.accesses()
     inputs = dispatches.arguments(executable.dispatches[0])
     block = old.regions[0].blocks[0]
@@ -181,7 +181,7 @@ def _add_operands(executable: _Executable, operands: Sequence[Sequence[AccessDim
 
 
 def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
-    """Makes offsets of an access these values, by dimension."""
+    """Sets offsets of an access to these values, by dimension."""
     segments = list(ir.DenseI32ArrayAttr(access.attributes[SEGMENTS]))
     start = sum(segments[:-_OFFSETS_FROM_THE_END])
     old = iter(list(access.operands)[start:])
@@ -205,7 +205,7 @@ def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
 
 
 def _call(dispatch: ir.Operation, entry_points: ir.Attribute, values: Sequence[int]) -> None:
-    """Makes a dispatch one of these entry points, with operands behind those that it has."""
+    """Makes a dispatch call one of these entry points, with additional operands."""
     with dispatch.location, ir.InsertionPoint(dispatch):
         added = [build.constant_index(value) for value in values]
         new = dispatches.with_operands(dispatch, arguments=added, entry_points=entry_points)

@@ -1,4 +1,4 @@
-"""mxcomp-skip-versions: of a matmul's versions for ranges of M, only the one that is chosen runs.
+"""mxcomp-skip-versions: runs only the chosen one of a matmul's versions for ranges of M.
 
 Before:
 
@@ -43,7 +43,7 @@ _VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Chains the dispatches that marked choices below `module` choose among. Raises CompileError."""
+    """Chains the dispatches among which marked selections below `module` choose. Raises CompileError."""
     with module.context:
         choices = [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
         if not choices:
@@ -56,7 +56,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 @dataclass(frozen=True)
 class _Version:
-    """A dispatch, and what it is chosen by, if none before it is; None for the last."""
+    """A dispatch, and the condition by which it is chosen if none before it is; None for the last."""
 
     call: ir.Operation
     condition: ir.Value | None
@@ -64,7 +64,7 @@ class _Version:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Versions as they are called now, and what each is chosen by."""
+    """The calls of versions, and the condition of each."""
 
     calls: list[ir.Operation]
     conditions: list[ir.Value | None]
@@ -85,7 +85,7 @@ def _chain(choice: ir.Operation, executables: _Executables) -> _Chain:
 
 
 def _versions(choice: ir.Operation) -> tuple[list[_Version], list[ir.Operation]]:
-    """Returns the dispatches in the order they are asked for, and the choices, a user before what it uses."""
+    """Returns the dispatches in the order in which their conditions are tested, and the selections, users first."""
     versions, choices, op = [], [], choice
     while VERSIONS in op.attributes:
         condition, made, others = op.operands
@@ -99,7 +99,7 @@ def _versions(choice: ir.Operation) -> tuple[list[_Version], list[ir.Operation]]
 
 
 def _exclusive(conditions: list[ir.Value | None]) -> list[ir.Value]:
-    """Returns 1 for the first condition that holds, the last if none does, else 0."""
+    """Returns values that are 1 for the first true condition, or for the last version if none is true, else 0."""
     rest: ir.Value = build.constant_index(1)
     zero, found = build.constant_index(0), list[ir.Value]()
     for condition in conditions:
@@ -117,7 +117,7 @@ def _executable(call: ir.Operation, executables: _Executables) -> ir.Operation:
 
 
 def _make_optional(executable: ir.Operation, call: ir.Operation, is_tied: bool) -> None:
-    """Gives an export's count of workgroups one more operand, which it is multiplied with.
+    """Gives an export's number of workgroups one more operand, by which it is multiplied.
 
     With `is_tied` the function writes to what it is given, which has that place among its arguments already.
     """
@@ -133,7 +133,7 @@ def _make_optional(executable: ir.Operation, call: ir.Operation, is_tied: bool) 
 
 
 def _make_read_write(function: ir.Operation) -> None:
-    """Lets a function read what it writes, as a result in place of an operand is declared."""
+    """Lets a function read what it writes, as for a result that is tied to an operand."""
     arguments = function.regions[0].blocks[0].arguments
     written = arguments[len(arguments) - 1]
     pending = [written]
@@ -147,7 +147,7 @@ def _make_read_write(function: ir.Operation) -> None:
 
 
 def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = None) -> ir.Operation:
-    """Returns the dispatch once more, with workgroups only if `active` is 1, writing to `written` if there is one."""
+    """Copies the dispatch with workgroups only if `active` is 1, writing to `written` if given."""
     if written is None:
         return dispatches.with_operands(call, [active])
     *_, size = ir.DenseI32ArrayAttr(call.attributes[dispatches.SEGMENTS])
@@ -157,7 +157,7 @@ def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = Non
 
 
 def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
-    """Gives dispatches that only some versions need no workgroups where none of these runs."""
+    """Gives dispatches that only some versions need no workgroups if none of these runs."""
     positions = {call: (chain, i) for chain in chains for i, call in enumerate(chain.calls)}
     for packing in dict.fromkeys(source for call in positions for source in _sources(call) if source not in positions):
         users = [positions.get(user) for user in _users(packing)]
@@ -174,7 +174,7 @@ def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:
 def _skip(
     packing: ir.Operation, users: list[tuple[_Chain, set[int]]], before: Rematerialiser, executables: _Executables
 ) -> None:
-    """Lets a dispatch run if one of these versions of chains does."""
+    """Makes a dispatch run only if one of these versions of chains does."""
     with packing.location, ir.InsertionPoint(packing):
         runs: ir.Value | None = None
         for chain, used in users:
@@ -190,7 +190,7 @@ def _skip(
 
 
 def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
-    """Yields the dispatches whose results a call takes."""
+    """Returns the dispatches whose results a call takes."""
     for operand in call.operands:
         source = graph.producer(graph.look_through(operand, _VIEWS))
         if source is not None and source.name == DISPATCH:
@@ -198,7 +198,7 @@ def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def _users(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yields what uses elements of an operation's results, as they are or viewed."""
+    """Yields the users of an operation's results, directly or through views."""
     for user in (use.owner.operation for result in op.results for use in result.uses):
         if user.name in _VIEWS:
             yield from _users(user)

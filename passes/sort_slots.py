@@ -1,4 +1,4 @@
-"""mxcomp-sort-slots: the tables of a mixture's routing are made in one dispatch, by a kernel of ours.
+"""mxcomp-sort-slots: computes the tables of a mixture's routing in one dispatch, by a kernel of ours.
 
 Before (`mxcomp.routing.sorting`, in front of it what computes the tables from %ids in several dispatches):
 
@@ -50,14 +50,14 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _loaded(sorting: Sorting, ids: ir.Value) -> ir.Value:
-    """As many ids as the kernel takes: the last one again, behind it."""
+    """Returns as many ids as the kernel loads, padded with the last one."""
     if sorting.loaded == sorting.slots:
         return ids
     return tabled("x", (sorting.loaded,), "i32", [], lambda _: s.at(ids, s.i32(sorting.slots - 1)))
 
 
 def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
-    """Returns what takes the position of tables, each of one dimension, from the experts of slots."""
+    """Returns replacements of the tables, each of one dimension, from the experts of slots."""
     *tables, ids = tables_and_ids
     kind = build.tensor_type([sorting.size], "i32")
     with build.dispatch_region([kind], []) as region:

@@ -1,4 +1,4 @@
-"""mxcomp-take-attention: attention is computed by kernels of ours.
+"""mxcomp-take-attention: computes attention by kernels of ours.
 
 Before:
 
@@ -63,7 +63,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _fold_largest(op: ir.Operation) -> None:
-    """Whether a query sees a key is computed (`mxcomp.torch`), even where what is known of its mask says so."""
+    """Folds the check whether a query sees any key (`mxcomp.torch`), where the mask is known."""
     number = positions.largest(op)
     if number is None or any(True for result in list(op.results)[1:] for _ in result.uses):
         return
@@ -132,7 +132,7 @@ def _found(op: ir.Operation, options: Options) -> Attention | str:
 
 
 def _entry(op: ir.Operation, found: Attention | str) -> dict[str, Any]:
-    """Returns what the report says of it."""
+    """Returns the entry for the report."""
     names = ("heads", "queries", "keys", "size", "value_size")
     sizes = {name: size for name, size in zip(names, attention.sizes(op), strict=True) if size is not None}
     became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name}
@@ -164,7 +164,7 @@ def _unguard(guard: Guard) -> None:
 
 
 def _decoded(op: ir.Operation, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
-    """By two dispatches, whose second puts parts together."""
+    """Builds two dispatches, of which the second combines parts."""
     result = ir.RankedTensorType(op.results[0].type)
     with standing.named(op, "attention", "attention"):
         parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
@@ -178,7 +178,7 @@ def _decoded(op: ir.Operation, kernel: Decode, operands: list[ir.Value]) -> ir.V
 
 
 def _prefilled(op: ir.Operation, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
-    """By one dispatch, of whose results those of queries behind the last one are left out."""
+    """Builds one dispatch; results of queries behind the last one are dropped."""
     result = ir.RankedTensorType(op.results[0].type)
     with standing.named(op, "attention", "attention"):
         (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
@@ -191,7 +191,7 @@ def _prefilled(op: ir.Operation, kernel: Prefill, operands: list[ir.Value]) -> i
 
 
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
-    """Returns the operands that all have the same number of keys, as many as a buffer has room for."""
+    """Returns operands with equal numbers of keys, asserted to fit into a buffer."""
     dynamic = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
     if not dynamic:
         return operands
@@ -208,7 +208,7 @@ def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Valu
 
 
 def _added(value: ir.Value) -> ir.Value:
-    """Returns a mask of truth values as numbers that are added to scores; other operands as they are."""
+    """Returns a boolean mask as numbers that are added to scores; other operands as they are."""
     kind = ir.RankedTensorType(value.type)
     if str(kind.element_type) != "i1":
         return value
@@ -222,7 +222,7 @@ def _added(value: ir.Value) -> ir.Value:
 
 
 def _squeezed(value: ir.Value) -> ir.Value:
-    """Without dimensions of size 1: IREE would drop them later, and with them what names the kernel."""
+    """Drops dimensions of size 1: IREE would drop them later, and with them the name of the kernel."""
     groups: list[list[int]] = [[]]
     for i, size in enumerate(build.static_sizes(value)):
         if size != 1 and any(build.static_sizes(value)[k] != 1 for k in groups[-1]):

@@ -1,4 +1,4 @@
-"""mxcomp-unmask-stores: what of a result's tiles is padding is stored behind the buffer's end, where nothing is stored.
+"""mxcomp-unmask-stores: stores a result's padding behind the buffer's end, instead of masking it.
 
 Before (a function of an executable, as IREE has configured it):
 
@@ -43,14 +43,14 @@ from mxcomp.options import Options
 _MAP_STORE = "iree_linalg_ext.map_store"
 _RAW_BUFFER = "#amdgpu.address_space<fat_raw_buffer>"
 _BEYOND = 2**31
-"""Bytes that no buffer of ours exceeds, padding included, so that twice as many are within 32 bits of an offset.
+"""A number of bytes that no buffer of ours exceeds, padding included; twice as many fit into 32 bits of an offset.
 
 mxcomp-encode sees to it, and for dynamic sizes what mxcomp-materialise asserts.
 """
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Unmasks what is stored of the results of ukernels below `module`."""
+    """Unmasks stores of ukernels' results below `module`."""
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
             ops = list(graph.walk(function))
@@ -63,7 +63,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _buffer(op: ir.Operation) -> ir.MemRefType | None:
-    """Returns the buffer that a map_store is stored to and that is checked by the hardware, without gaps; else None."""
+    """Returns the contiguous buffer, checked by the hardware, that a map_store stores to, or None."""
     uses = [use.owner.operation for use in op.results[0].uses]
     if len(uses) != 1 or uses[0].name != buffers.STORE:
         return None
@@ -81,7 +81,7 @@ def _buffer(op: ir.Operation) -> ir.MemRefType | None:
 
 
 def _bytes(buffer: ir.MemRefType) -> int:
-    """Of an element; 0 where it has none, or not whole ones."""
+    """Returns the bytes of an element; 0 where it has none, or not whole ones."""
     kind = buffer.element_type
     is_number = isinstance(kind, ir.IntegerType | ir.FloatType)
     return kind.width // 8 if is_number and kind.width % 8 == 0 else 0
@@ -89,7 +89,7 @@ def _bytes(buffer: ir.MemRefType) -> int:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where an element is stored: its row and column, of what is in `tiles`.
+    """The row and column at which an element is stored, in `tiles`.
 
     Attributes:
         inner: The innermost place in tiles.
@@ -104,7 +104,7 @@ class _Target:
 
 
 def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
-    """Puts an end to the mask that is yielded."""
+    """Removes the mask that is yielded."""
     last = list(op.regions[0].blocks[0].operations)[-1]
     *outer, row, column, mask = last.operands
     with op.location, ir.InsertionPoint(last):
@@ -122,7 +122,7 @@ def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
 
 
 def _flatten(op: ir.Operation, buffer: ir.MemRefType) -> None:
-    """Stores to the buffer as to a single row: else IREE would find each place's row and column by dividing.
+    """Stores to the buffer as to a single row: else IREE would compute each element's row and column by divisions.
 
     And LLVM sees that what is stored to neighbours may be stored in one piece.
     """
@@ -153,7 +153,7 @@ def _flatten(op: ir.Operation, buffer: ir.MemRefType) -> None:
 
 
 def _away(conditions: Sequence[ir.Value], buffer: ir.MemRefType) -> list[ir.Value]:
-    """Returns what leads beyond the buffer where a condition is not true."""
+    """Returns offsets that lead beyond the buffer where a condition is false."""
     if not conditions:
         return []
     real = conditions[0]
@@ -167,7 +167,7 @@ def _sum(*values: ir.Value) -> ir.Value:
 
 
 def _target(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Target:
-    """At the insertion point."""
+    """Returns the target of a store, at the insertion point."""
     tiles, inner = build.static_sizes(op.operands[0]), op.regions[0].blocks[0].arguments[-1]
     parts, basis = _parts(column, tiles)
     first = _first(parts, basis, 1) if parts and parts[-1] == inner else None
@@ -175,13 +175,13 @@ def _target(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Target:
 
 
 def _first(parts: Sequence[ir.Value], basis: Sequence[int], inner: int) -> ir.Value:
-    """Returns the column that a place begins with in all but some `inner` of its parts."""
+    """Returns the column at which a group of elements begins, over all but some `inner` parts."""
     terms = (ir.AffineExpr.get_dim(i) * math.prod(basis[i + 1 :]) for i in range(len(basis) - inner))
     return build.apply(sum(terms, ir.AffineExpr.get_constant(0)), parts[: len(basis) - inner])
 
 
 def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
-    """Returns the places in `tiles` that an index is made of, and their sizes; none where that is not known."""
+    """Returns the positions in `tiles` that an index is made of, and their sizes; none where that is not known."""
     op = graph.producer(index)
     if op is None or op.name != "affine.linearize_index":
         return [], []
@@ -191,7 +191,7 @@ def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value]
 
 
 def _terms(mask: ir.Value) -> list[ir.Value]:
-    """Returns what has to be true for a mask to be."""
+    """Returns the conditions whose conjunction a mask is."""
     op = graph.producer(mask)
     if op is not None and op.name == "arith.andi":
         return [term for operand in op.operands for term in _terms(operand)]
@@ -199,7 +199,8 @@ def _terms(mask: ir.Value) -> list[ir.Value]:
 
 
 def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
-    """Returns an index that is to be below a limit, and that as a number where it is one; None for other conditions."""
+    """Returns an index and the limit below which it must be, as a number if it is constant. None for other
+    conditions."""
     op = graph.producer(condition)
     if op is None or op.name != "arith.cmpi":
         return None
@@ -210,8 +211,7 @@ def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
 
 
 def _is_needless(condition: ir.Value, target: _Target, op: ir.Operation, is_last: bool) -> bool:
-    """Returns whether a condition is true of all tiles; or that a row is none of the padding, where a matrix is the
-    last."""
+    """Returns whether a condition is true for all tiles; or that a row is no padding, if the matrix is the last."""
     found = _limit(condition)
     if found is None:
         return False
@@ -223,15 +223,14 @@ def _is_needless(condition: ir.Value, target: _Target, op: ir.Operation, is_last
 
 
 def _is_size(limit: ir.Value, op: ir.Operation) -> bool:
-    """Returns whether a limit is the number of rows, the first dynamic size, of what is stored to."""
+    """Returns whether a limit is the number of rows, the first dynamic size, of the destination."""
     empty = graph.producer(op.operands[1])
     is_dynamic = build.static_sizes(op.results[0])[-2] is None
     return is_dynamic and empty is not None and empty.name == "tensor.empty" and empty.operands[0] == limit
 
 
 def _of_first(condition: ir.Value, target: _Target) -> ir.Value | None:
-    """Returns a condition as one of the first of neighbours, which is then true of all or of none; None if it is not
-    so."""
+    """Returns a condition for the first of several neighbours that holds for all or none of them, or None."""
     found = _limit(condition)
     if found is None or target.first is None:
         return None

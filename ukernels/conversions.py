@@ -62,8 +62,7 @@ CONVERSIONS = {
 
 
 def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
-    """Returns a block of 32 values of a vector, divided by an f8E8M0FNU scale, as elements in a vector of i32
-    registers."""
+    """Returns a block of 32 values divided by an f8E8M0FNU scale, as elements in a vector of i32 registers."""
     kind = ir.VectorType(x.type).element_type
     conversion = CONVERSIONS[element, str(kind)]
     count = BLOCK // (_PAIR * conversion.turns)

@@ -1,2 +1,1 @@
-"""IR that decodes and encodes narrow elements as integer codes, one code a byte, where IREE cannot load or store the
-type."""
+"""IR that decodes and encodes narrow elements as codes, one a byte, where IREE cannot load or store the type."""

@@ -25,7 +25,7 @@ def code_tensor(kind: ir.Type) -> ir.RankedTensorType:
 
 
 def narrow(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """Returns a scalar of type `kind` from its code; other scalars, and 6-bit ones (`six_bit`), are returned
+    """Returns a scalar of type `kind` from its code. Other scalars, and 6-bit ones (`six_bit`), are returned
     unchanged."""
     if value.type == kind or is_six_bit(kind) or not is_sub_byte(kind):
         return value
@@ -100,7 +100,7 @@ def _words_of_rows(codes: ir.Value, bits: int, sizes: list[ir.Value]) -> ir.Valu
 
 
 def words(codes: ir.Value, bits: int, inside: int, sizes: list[ir.Value]) -> ir.Value:
-    """Returns […, words] i64 from codes […, 32], the first in the lowest bits; the last `inside` dimensions make up the
+    """Returns […, words] i64 from codes […, 32], the first in the lowest bits. The last `inside` dimensions make up the
     32."""
     i64 = ir.IntegerType.get_signless(_WORD_BITS)
     source = ir.RankedTensorType(codes.type)

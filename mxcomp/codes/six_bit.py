@@ -26,7 +26,7 @@ def is_six_bit(kind: ir.Type) -> bool:
 
 
 def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
-    """Returns the value that replaces an operation on 6-bit scalars, whose operands are codes or f32 values; for
+    """Returns the value that replaces an operation on 6-bit scalars, whose operands are codes or f32 values. For
     `inline`.
 
     None for other operations. Raises InputError for operations that have no meaning here.

@@ -55,7 +55,7 @@ class Codes:
 
 
 def codes(operand_: ir.Value, access_map: ir.AffineMap | None = None) -> Codes:
-    """Returns the codes of an operand in canonical form, elements or scales, gathered or not; or of a tensor by
+    """Returns the codes of an operand in canonical form, elements or scales, gathered or not. Or of a tensor by
     `access_map`."""
     source, access_map = source_and_map(operand_) if access_map is None else (operand_, access_map)
     shape, store = static_sizes(source), storage(source)

@@ -55,7 +55,7 @@ def build(library: Path, flags: Sequence[str] = ()) -> None:
 
 
 def platform_tag(library: Path, tag: str) -> str:
-    """Returns the wheel tag of the library, by the newest glibc version whose functions it uses; it needs no other
+    """Returns the wheel tag of the library, by the newest glibc version whose functions it uses. It needs no other
     library.
 
     `tag` is what one has where there are no such functions, as with musl.

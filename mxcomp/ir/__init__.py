@@ -178,8 +178,7 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
 
 
 def elementwise(body: Callable[..., ir.Value], *inputs: ir.Value, result: str | None = None) -> ir.Value:
-    """Returns a tensor of the first input's shape, of which `body` computes each element from those of the inputs, in
-    f32.
+    """Returns a tensor of the first input's shape; `body` computes each element in f32 from those of the inputs.
 
     Inputs after the first are broadcast as NumPy does, from the last dimension on. `result` is the element type, by
     default that of the first input. What follows a scaled matmul in this way becomes a part of it. Raises InputError
@@ -245,7 +244,7 @@ def multiply(a: Scalar, b: Scalar) -> ir.Value:
 
 
 def divide(a: Scalar, b: Scalar, approximate: bool = False) -> ir.Value:
-    """Returns a / b, of f32 scalars in a body; `approximate` allows a times an approximate reciprocal, in a single
+    """Returns a / b, of f32 scalars in a body. `approximate` allows a times an approximate reciprocal, in a single
     instruction."""
     return arith.DivFOp(*_pair(a, b), fastmath=_approximation(approximate)).result
 
@@ -256,7 +255,7 @@ def maximum(a: Scalar, b: Scalar) -> ir.Value:
 
 
 def exp(a: ir.Value, approximate: bool = False) -> ir.Value:
-    """Returns e to the power of an f32 scalar in a body; `approximate` computes 2 to the power of a times a rounded
+    """Returns e to the power of an f32 scalar in a body. `approximate` computes 2 to the power of a times a rounded
     constant."""
     return mlir_math.ExpOp(a, fastmath=_approximation(approximate)).result
 

@@ -38,7 +38,7 @@ SCALE_CARRIES: dict[str, Callable[[ElementFormat], int]] = {
     "ceil": lambda fmt: _MANTISSA,
     "rceil": lambda fmt: _MANTISSA - _mantissa_of_max(fmt),
 }
-"""For each scale mode, the number that is added to the bits of a block's largest magnitude, so that a carry increments
+"""The number that is added to the bits of a block's largest magnitude in each scale mode, so that a carry increments
 the exponent."""
 
 

@@ -31,8 +31,7 @@ PLAIN_ORDER = Order()
 def tile_of(
     number: Any, grid: tuple[Any, Any, Any], xcds: Any, band: Any, least: Callable[[Any, Any], Any]
 ) -> tuple[Any, Any, Any]:
-    """Returns matrix, row and column of the tile that workgroup `number` computes, in an order of these `xcds` and
-    `band`.
+    """Returns matrix, row and column of the tile that workgroup `number` computes, in this order.
 
     `grid` counts matrices, rows and columns. Anything that has the arithmetic of whole numbers will do, among them
     arrays, and values of a program; `least` is the smaller of two. Each tile of the grid has one number.

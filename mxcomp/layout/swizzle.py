@@ -128,8 +128,7 @@ class TileSwizzle:
 
 
 def split(swizzle: TileSwizzle, at: int, parts: list[Dim]) -> TileSwizzle:
-    """Returns `swizzle` with factor `at` of its first source dimension split into `parts`, which stay together in the
-    tile."""
+    """Returns `swizzle` with factor `at` of its first source dimension split into adjacent `parts`."""
     rows, *others = swizzle.expand_shape
     more = len(parts) - 1
     permutation: list[int] = []

@@ -26,7 +26,7 @@ from mxcomp.ukernels.quantising import SOURCE_BITS
 
 @dataclass(frozen=True)
 class Activations:
-    """The LHS of a matmul is quantised by `producer` from the tensor `source`; every 32 row-major elements of it are a
+    """The LHS of a matmul is quantised by `producer` from the tensor `source`. Every 32 row-major elements of it are a
     block.
 
     Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
@@ -158,8 +158,7 @@ def _captures(producer: Producer) -> bool:
 
 
 def _is_epilogue(op: ir.Operation) -> bool:
-    """Returns whether an elementwise operation is computed from a scaled matmul's result, which may be encoded
-    already."""
+    """Returns whether an elementwise operation is computed from a scaled matmul's result, encoded or not."""
     if op.name == "iree_encoding.unset_encoding" or decision_of(op) is not None:
         return True
     made_of = (graph.producer(graph.look_through_views(operand)) for operand in op.operands)

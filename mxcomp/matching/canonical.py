@@ -67,7 +67,7 @@ def product(lhs: ir.Value, rhs: ir.Value, acc: ir.Value) -> ir.Value:
 
 
 def scaled_matmul(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> ir.Value:
-    """Returns a scaled matmul in canonical form, f32 [(batch,) M, N] from zero, at the insertion point; M and N may be
+    """Returns a scaled matmul in canonical form, f32 [(batch,) M, N] from zero, at the insertion point. M and N may be
     dynamic."""
     *batch, m, _, _ = build.static_sizes(lhs)
     n = build.static_sizes(rhs)[len(batch)]

@@ -15,8 +15,7 @@ STORED_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 
 
 def stored_type(op: ir.Operation) -> str:
-    """Returns the element type of a recognised matmul's result after the elementwise operations that are its only
-    users.
+    """Returns the type in which a recognised matmul's result is stored, after its elementwise consumers.
 
     These become part of its kernel as a rule, so that this is what the kernel stores; what it does store is known
     only when they have been fused (mxcomp-fuse-consumers).

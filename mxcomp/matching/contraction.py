@@ -70,8 +70,7 @@ def match(op: ir.Operation, target: Target | None = None) -> Candidate | None:
 
 
 def _orders(reductions: list[int]) -> list[list[int]]:
-    """Returns possible orders of parts of K, the likeliest first, where scales that are multiplied in advance do not
-    tell it."""
+    """Returns possible orders of parts of K, the likeliest first, where the scales do not tell it."""
     if len(reductions) > _MOST_REORDERED:
         return [reductions]
     return [list(order) for order in permutations(reductions)]

@@ -29,7 +29,7 @@ class Index:
     extent: int | None
 
     def split(self, sizes: Sequence[int | None]) -> list[Index]:
-        """Returns row-major parts of this subscript, one per size; at most the first size that is not 1 may be
+        """Returns row-major parts of this subscript, one per size. At most the first size that is not 1 may be
         dynamic."""
         if None in sizes[1:] and sizes[0] == 1:
             return [ZERO, *self.split(sizes[1:])]
@@ -136,7 +136,7 @@ class Tracer:
         self._depth = 0
 
     def element(self, value: ir.Value, indices: tuple[Index, ...]) -> Expr:
-        """Returns the expression of `value[indices]`; the element itself where it is computed in an unknown or too long
+        """Returns the expression of `value[indices]`. The element itself where it is computed in an unknown or too long
         way."""
         if not isinstance(value.type, ir.RankedTensorType):
             return Opaque(value.type)
@@ -197,7 +197,7 @@ def passed(values: Sequence[ir.Value], leaves: Sequence[Leaf]) -> list[ir.Operat
 
 
 def scalar(value: ir.Value, body: ir.Block, arguments: Sequence[Expr]) -> Expr:
-    """Returns the expression of a scalar in a linalg body, given those of the first block arguments; opaque if it is
+    """Returns the expression of a scalar in a linalg body, given those of the first block arguments. Opaque if it is
     long."""
     known: dict[ir.Value, Expr] = dict(zip(body.arguments, arguments, strict=False))
     for op in (each.operation for each in body.operations):

@@ -1,5 +1,4 @@
-"""Finds gate and up of an MLP that are one product with alternating columns, whose hidden activations are quantised
-again.
+"""Finds products of gate and up with alternating columns, whose hidden activations are quantised again.
 
     %both = (a product: f32 [blocks, rows, 2 · inner], perhaps behind elementwise consumers such as biases)
     %gate = tensor.extract_slice %both[0, 0, 0] [B, M, I] [1, 1, 2]
@@ -60,15 +59,13 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
 
 
 def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
-    """Returns what quantises elements [blocks, rows, K/32, 32] and scales, if blocks in order are rows of one
-    matrix."""
+    """Returns what quantises elements [blocks, rows, K/32, 32] and scales, if the rows of blocks are one matrix."""
     of = blocks.in_order(elements, scales)
     return None if of is None else quantiser.find(of.elements, of.scales)
 
 
 def pair_of(elements: ir.Value, scales: ir.Value) -> tuple[Producer, tuple[ir.Value, ir.Value]] | None:
-    """Returns what quantises elements and scales, as `producer_of` does, and the gate and up that it reads; None if
-    there is none."""
+    """Returns what quantises elements and scales, as `producer_of` does, and the gate and up that it reads, or None."""
     producer = producer_of(elements, scales)
     pair = None if producer is None else halves(producer.reads(wide=True))
     return None if producer is None or pair is None else (producer, pair)

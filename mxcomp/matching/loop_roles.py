@@ -90,7 +90,7 @@ def ordered(parallel: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]])
 
 
 def roles(parallel: Sequence[int], reductions: Sequence[int], sizes: LoopSizes, used: Sequence[set[int]]) -> Roles:
-    """Returns the roles of loops; `parallel` is in the order of the result, `used` are the loops that index each
+    """Returns the roles of loops. `parallel` is in the order of the result, `used` are the loops that index each
     operand.
 
     Loops of size 1 say nothing; they are taken for parts of their neighbours. Raises NotOursError.

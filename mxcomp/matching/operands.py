@@ -17,7 +17,7 @@ _WARNINGS = {
     6: "6-bit operands are dequantised to f32 first, which is slow: stock IREE cannot load them",
     8: "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950",
 }
-"""How mxcomp-fall-back treats operands that are left to IREE 3.13, by their width in bits."""
+"""The treatment by mxcomp-fall-back of operands that are left to IREE 3.13, by their width in bits."""
 
 
 def warning_of(types: Sequence[str]) -> str:

@@ -34,8 +34,7 @@ def find(recognised: Sequence[ir.Operation]) -> dict[int, int]:
 
 
 def _is_pair(op: ir.Operation, other: ir.Operation) -> bool:
-    """Returns whether two matmuls of one LHS share its scales, have RHS of one shape and type, and a common
-    consumer."""
+    """Returns whether two matmuls share LHS and its scales, have RHS of one type, and a common consumer."""
     if op.operands[LHS_SCALE] != other.operands[LHS_SCALE] or op.block != other.block:
         return False
     if any(are_alike(op.operands[side], other.operands[side]) for side in (RHS, RHS_SCALE)):

@@ -113,7 +113,7 @@ def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
 
 
 def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = ()) -> Producer | None:
-    """Returns the computation of elements [rows, blocks, block] and their scales [rows, blocks]; None if they are
+    """Returns the computation of elements [rows, blocks, block] and their scales [rows, blocks]. None if they are
     stored.
 
     What `stops` compute is read, not followed back.
@@ -168,7 +168,7 @@ def _users(op: ir.Operation) -> set[ir.Operation]:
 
 
 class _Finder:
-    """Follows values back within blocks of so many elements; `ops` are the operations passed, with whether they are
+    """Follows values back within blocks of so many elements. `ops` are the operations passed, with whether they are
     activations.
     """
 

@@ -1,5 +1,4 @@
-"""Finds chains of matmuls in which the LHS of one is quantised from results of others, so that it can be fused
-there."""
+"""Finds chains of matmuls in which the LHS of one is quantised from results of others."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Sizes:
         return self.of(loop.operands[_BOUNDS + carried], dim)
 
     def _of_region(self, op: ir.Operation, number: int, dim: int) -> Size | None:
-        """Returns the size of what all branches, or a loop, yield; None where they differ, or depend on values
+        """Returns the size of what all branches, or a loop, yield. None where they differ, or depend on values
         inside."""
         if op.name == "scf.for":
             first, *others = [self.of(op.regions[0].blocks[0].arguments[1 + number], dim)]
@@ -226,7 +226,7 @@ _SAME_INDEX = ("arith.index_cast", "arith.index_castui", "util.assume.int")
 _INSIDE = {
     "scf.if": Sizes._of_region, "scf.for": Sizes._of_region, "func.call": Sizes._of_call, "util.call": Sizes._of_call,
 }  # fmt: skip
-"""How sizes of values computed in a region, or a function, are found."""
+"""Functions that find sizes of values computed in a region, or a function."""
 
 
 def concatenated(op: ir.Operation) -> int:

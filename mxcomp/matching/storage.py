@@ -77,7 +77,7 @@ def _same(one: Index, other: Index) -> bool:
 
 
 def size_of(where: Access, axis: str, unit: int = 1) -> ir.Value | None:
-    """Returns the size of an axis and its outer parts at run time, in units, as the tensor has it; None if it does
+    """Returns the size of an axis and its outer parts at run time, in units, as the tensor has it. None if it does
     not."""
     runs = [run for run in where.runs if run.axis.rstrip("'") == axis]
     sizes = [_size_of(where, run, unit) for run in runs]
@@ -118,8 +118,7 @@ def is_slice(value: ir.Value) -> bool:
 
 
 def is_packed_slice(value: ir.Value) -> bool:
-    """Returns whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy byte by
-    byte."""
+    """Returns whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy."""
     op, element = graph.producer(value), ir.RankedTensorType(value.type).element_type
     if op is None or not is_slice(value):
         return False
@@ -130,7 +129,7 @@ def is_packed_slice(value: ir.Value) -> bool:
 
 
 def sliced_in_bytes(value: ir.Value) -> ir.Value:
-    """Returns `value`; a slice of whole rows of elements of less than a byte becomes one of bytes, which IREE can
+    """Returns `value`. A slice of whole rows of elements of less than a byte becomes one of bytes, which IREE can
     copy."""
     op = graph.producer(value)
     if op is None or not is_slice(value):
@@ -265,8 +264,7 @@ def _source(gather: ir.Operation) -> ir.Value:
 
 
 def _identity(operand_: ir.Value) -> ir.AffineMap:
-    """Returns the map of an element from (batch,) row and K, or of a scale from (batch,) row and block, in canonical
-    order."""
+    """Returns the map of an element from (batch,) row and K, or of a scale from (batch,) row and block."""
     kind = ir.RankedTensorType(operand_.type)
     if str(kind.element_type) == SCALE_TYPE:
         return ir.AffineMap.get_identity(kind.rank)

@@ -50,8 +50,7 @@ def is_symmetric(op: ir.Operation, sources: Sources | None = None) -> bool:
 
 
 def are_alike(value: ir.Value, other: ir.Value) -> bool:
-    """Returns whether two values are calculated alike from the same, or from nothing but splats, so that CSE may merge
-    them.
+    """Returns whether two values are calculated alike from equal values, so that CSE may merge them.
 
     IREE hands a dispatch that reads one value twice only one of the two, and an ukernel an argument too few.
     """

@@ -41,8 +41,7 @@ def fitting(element: str, m: int, n: int, k: int) -> list[Instance]:
 
 
 def argument(op: ir.Operation, factor: ir.Value) -> int | None:
-    """Returns the operand of a contraction that a factor is, if that is a tensor of bf16, or one of those extended to
-    f32."""
+    """Returns the operand of a contraction that a factor is, if that is bf16, perhaps extended to f32."""
     factor = graph.look_through(factor, (EXTENDS,))
     if not isinstance(factor, ir.BlockArgument) or ir.BlockArgument(factor).owner != op.regions[0].blocks[0]:
         return None

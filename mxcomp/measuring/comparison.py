@@ -92,7 +92,7 @@ def _record(task: Task, part: str, d: Dispatch, source: str) -> Record:
 
 
 def _measured(task: Task, program: Recorded, vmfb: bytes, stopwatch: Stopwatch) -> tuple[list[Dispatch], Dispatch]:
-    """Returns records of dispatches, and of a call as a whole; the result of a matmul is compared with float64
+    """Returns records of dispatches, and of a call as a whole. The result of a matmul is compared with float64
     first."""
     arguments = task.subject.operands() if task.subject else [np.array(each) for each in nothing(vmfb)]
     results, taken = stopwatch.call(vmfb, arguments)

@@ -44,8 +44,7 @@ class Loop:
 
 
 def loop(times: KernelTimes, rate: float = LOOP_RATE) -> Loop:
-    """Returns the loop of a single workgroup on its compute unit, from the second to the last number of K tiles of the
-    table."""
+    """Returns the loop of a single workgroup on a compute unit, between two numbers of K tiles of the table."""
     *_, short, long = sorted(times.load_bytes)
     rates = Rates(np.full(1, parameters_of(times.target).warm_latency), np.full(1, rate))
     (less, few), (more, many) = (times.cycles(k, rates, True, 1) for k in (short, long))

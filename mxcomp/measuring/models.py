@@ -46,8 +46,7 @@ and up, and down, some of which may be fused; of the head its norm and its produ
 
 
 class Setting(NamedTuple):
-    """The number of sequences that are decoded together, the slots of each cache, and the element types of activations
-    and weights."""
+    """The number of sequences, the slots of each cache, and the types of activations and weights."""
 
     batch: int
     context: int
@@ -142,7 +141,7 @@ def check(setting: Setting) -> None:
 
 
 def modelled(name: str, setting: Setting, known: dict[Any, Profile]) -> Iterator[Entry]:
-    """Yields the entry of each kind of layer and of the head, and then of a whole token; `known` caches profiles of
+    """Yields the entry of each kind of layer and of the head, and then of a whole token. `known` caches profiles of
     pieces that do not change with the context, such as the head. Raises what compiling and calling raise.
     """
     from mxcomp.measuring import decoders
@@ -166,7 +165,7 @@ def whole(entries: list[Entry]) -> Entry:
 
 
 def _profile(piece: Piece, setting: Setting) -> Profile:
-    """Returns the profile of a call for the last slot of the cache; nothing is computed, and weights are zeros that are
+    """Returns the profile of a call for the last slot of the cache. Nothing is computed, and weights are zeros that are
     in no file."""
     from mxcomp.measuring import decoders
     from mxcomp.torch.exporting import module_of

@@ -24,7 +24,7 @@ _ENTRY_POINT = "entry_point"
 
 
 class Recorded:
-    """A program compiled to the end of phase `hal`, from which repeating programs are made; `flags` are those of the
+    """A program compiled to the end of phase `hal`, from which repeating programs are made. `flags` are those of the
     session."""
 
     def __init__(self, text: bytes, flags: Sequence[str]) -> None:
@@ -32,7 +32,7 @@ class Recorded:
         with closing(Session(flags)) as session:
             session.load(text, "program")
             self.kernels = tuple(_kernel(op) for op in _dispatches(session.module))
-            """Of each dispatch in order."""
+            """The kernel of each dispatch in order."""
 
     def program(self, index: int = 0, count: int = 1) -> bytes:
         """Returns the vmfb with the dispatch of this number repeated `count` times. Raises CompileError."""

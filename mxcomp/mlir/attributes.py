@@ -1,5 +1,4 @@
-"""Builds attributes of IREE's dialects that have no builder in the bindings, and converts dictionaries to and from
-Python."""
+"""Builds attributes of IREE's dialects that lack builders in the bindings, and converts dictionaries."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def tensor_type(
 
 
 def static_sizes(value: ir.Value) -> list[int | None]:
-    """Returns the sizes of a ranked tensor, None where dynamic; none for a scalar, which linalg operations may take
+    """Returns the sizes of a ranked tensor, None where dynamic. None for a scalar, which linalg operations may take
     too."""
     if not isinstance(value.type, ir.RankedTensorType):
         return []
@@ -80,7 +80,7 @@ def bitcast(
     sizes: Sequence[ir.Value] | None = None,
     result_sizes: Sequence[ir.Value] | None = None,
 ) -> ir.Value:
-    """Returns `iree_tensor_ext.bitcast`, also across ranks; `sizes` are the dynamic sizes of the source, and of the
+    """Returns `iree_tensor_ext.bitcast`, also across ranks. `sizes` are the dynamic sizes of the source, and of the
     result."""
     if value.type == result:
         return value
@@ -99,7 +99,7 @@ def set_encoding(value: ir.Value, encoding: ir.Attribute, dims: Sequence[ir.Valu
 def unset_encoding(
     value: ir.Value, plain: ir.RankedTensorType, sizes: Sequence[ir.Value], dims: Sequence[ir.Value]
 ) -> ir.Value:
-    """Returns `iree_encoding.unset_encoding`; `sizes` are the dynamic sizes of the result, `dims` those of the
+    """Returns `iree_encoding.unset_encoding`. `sizes` are the dynamic sizes of the result, `dims` those of the
     encoding."""
     return ir.Operation.create(
         "iree_encoding.unset_encoding",
@@ -258,7 +258,7 @@ def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequenc
 def dispatch_region(
     results: Sequence[ir.RankedTensorType], sizes: Sequence[ir.Value], enabled: bool = True
 ) -> Iterator[_Region]:
-    """Builds a `flow.dispatch.region`, or, not enabled, its body in place; `sizes` are all dynamic sizes of the
+    """Builds a `flow.dispatch.region`, or, not enabled, its body in place. `sizes` are all dynamic sizes of the
     results.
 
     The body sets `region.returned`; afterwards `region.results` are the values to use.

@@ -54,7 +54,7 @@ def is_tensor(value: ir.Value) -> bool:
 
 
 def written_over(module: ir.Operation) -> Iterator[tuple[ir.Value, list[ir.Operation]]]:
-    """Yields the tensors below `module` that something may write over, with the writers; safe against uses that are
+    """Yields the tensors below `module` that something may write over, with the writers. Safe against uses that are
     added."""
     for function in functions(module):
         for value in list(_tensors(function)):

@@ -28,7 +28,7 @@ _HALVES, _VECTOR, _WORD_BYTES = 2, 8, 4
 
 @dataclass(frozen=True)
 class _Conversion:
-    """An instruction that converts part `turn` of a word, of which there are `turns`, to two bf16; or six words to
+    """An instruction that converts part `turn` of a word, of which there are `turns`, to two bf16. Or six words to
     32."""
 
     op: type
@@ -51,8 +51,7 @@ _WHOLE = {"f6E2M3FN": rocdl.CvtScaleF32Pk32Bf16Fp6Op, "f6E3M2FN": rocdl.CvtScale
 
 
 def text(element: str, blocks: int) -> str:
-    """Returns a module with the function for weights of this type, and @blocks, the number of blocks in a row of
-    activations."""
+    """Returns a module with the function for weights of this type, and @blocks, the blocks in a row of activations."""
     i8, bf16 = ir.IntegerType.get_signless(8), ir.BF16Type.get()
     taken = ir.VectorType.get([MFMA.lane_bytes(element)], i8)
     given = ir.VectorType.get([BLOCK // _VECTOR, _VECTOR], bf16)

@@ -38,8 +38,7 @@ _PART = BLOCK // 4
 
 
 def text(activations: Activations, blocks: int) -> str:
-    """Returns a module with the function for activations that a producer quantises, and @blocks, the number of blocks
-    in a row.
+    """Returns a module with the function that quantises like a producer, and @blocks, the blocks in a row.
 
     Hidden activations are computed by a function of their own, @activate; a block of them comes in words of f32.
     """
@@ -172,8 +171,7 @@ _LARGEST_MAGNITUDE = ["arith.extf", "math.absf", "arith.bitcast", "arith.maxui",
 
 
 def _is_largest_magnitude(op: ir.Operation) -> bool:
-    """Returns whether a reduction takes the largest of the bits of |x|, as f32 in i32, through this chain of
-    operations."""
+    """Returns whether a reduction takes the largest of the bits of |x|, as f32 in i32."""
     *inner, end = (view.operation for view in op.regions[0].blocks[0].operations)
     if [each.name for each in (*inner, end)] != _LARGEST_MAGNITUDE or str(inner[2].results[0].type) != "i32":
         return False

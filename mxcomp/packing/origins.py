@@ -69,8 +69,7 @@ class Bits:
 
 
 def root(operand: ir.Value) -> ir.Operation | None:
-    """Returns the load of a global that is the only source of an operand, however it is transformed; None if there is
-    none."""
+    """Returns the load of a global that is the only source of an operand, however it is transformed, or None."""
     value: ir.Value | None = operand
     while value is not None and (op := graph.producer(value)) is not None:
         if op.name == LOAD:

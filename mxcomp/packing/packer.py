@@ -42,7 +42,7 @@ class Packing:
 
 
 def part_location(index: int | None, name: str, *ops: ir.Operation) -> ir.Location:
-    """Returns a location that names a part of a matmul by its number, computed for `ops`; the report finds dispatches
+    """Returns a location that names a part of a matmul by its number, computed for `ops`. The report finds dispatches
     by it."""
     below = ops[0].location if len(ops) == 1 else ir.Location.fused([op.location for op in ops])
     return ir.Location.name(f"mxcomp.{index}.{name}", childLoc=below)

@@ -42,7 +42,7 @@ def operands(
     rows: ir.Value | None = None,
     padding: ir.Location | None = None,
 ) -> list[ir.Value]:
-    """Returns activations, and packed elements and scales of the RHS, as the ukernel takes them; `rows` are M where
+    """Returns activations, and packed elements and scales of the RHS, as the ukernel takes them. `rows` are M where
     dynamic.
 
     In front of the dispatch, where IREE makes nothing of a change of type; inside it could not compile those of ranks.
@@ -79,8 +79,7 @@ def operands(
 def _padded(
     activations: Activations, problem: Problem, tile_m: int, rows: ir.Value | None
 ) -> tuple[list[int | None], ir.Value, list[ir.Value]]:
-    """Returns the number of tiles, activations padded to whole tiles by a separate dispatch, and the number as a value
-    if it is dynamic.
+    """Returns the number of tiles, activations padded to them by a separate dispatch, and that number as a value.
 
     Behind the last row there it is again, in words. What is there in whole tiles is taken as it is.
     """
@@ -161,8 +160,7 @@ _OF_TILE = [[4], [5], [6]]
 
 
 def result(problem: Problem, layout: DataTiledLayout, columns: int | None, in_tiles: bool = False) -> ResultTiles:
-    """Returns the result by units along N, `columns`, not by the tiles of workgroups, into which nothing could be
-    fused."""
+    """Returns the result by units along N, `columns`, as nothing could be fused behind tiles of workgroups."""
     units_m, _ = layout.units or (1, 1)
     layout, rows = replace(layout, units=(units_m, 1)), None if in_tiles else 1
     return ResultTiles(problem, layout, transposed=False, columns=columns, rows=rows)
@@ -174,8 +172,8 @@ def _iterators(units_m: int) -> list[str]:
 
 
 def _maps(units_m: int, batch: int, in_tiles: bool) -> list[ir.AffineMap]:
-    """Returns the maps of activations, RHS, RHS scales and result, whose first dimensions are those of the batch, or
-    tiles along M."""
+    """Returns the maps of activations, RHS, RHS scales and result. The first dimensions are the batch, or tiles along
+    M."""
     outer = batch + in_tiles
     count = outer + len(_iterators(units_m))
     first, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(outer), range(outer, count)))

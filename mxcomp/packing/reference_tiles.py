@@ -29,7 +29,7 @@ def inner_tiles(
     layout: DataTiledLayout,
     counts: TileCounts,
 ) -> ir.Value:
-    """Returns the packed accumulator tiles of a matmul on packed operands; `counts` are those of tiles where
+    """Returns the packed accumulator tiles of a matmul on packed operands. `counts` are those of tiles where
     dynamic."""
     types = problem.types
     inputs = [_row_major(packed[i], layout, i, types[i], counts.of(i)) for i in range(ACC)]
@@ -59,8 +59,7 @@ def _scaled(tiles: list[ir.Value], sizes: list[int | None], steps: Sequence[int]
 
 
 def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: str, tiles: list[ir.Value]) -> ir.Value:
-    """Returns [(batch,) rows, K/32, 32] elements or [(batch,) rows, K/32] scales from packed tiles, padding
-    included."""
+    """Returns row-major elements or scales from packed tiles, padding included."""
     value = _barrier(value, tiles)
     shape, taken = build.static_sizes(value), tiles
     batch = len(shape) - len(layout.multiplied_shape(operand, layout.packed_shape(operand, (None, None))))
@@ -129,7 +128,7 @@ def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, 
 
 
 def _order(swizzle: TileSwizzle, batch: int) -> tuple[list[int], list[list[int]]]:
-    """Returns packed dimensions in source order, and which of them form each source dimension; the batch comes
+    """Returns packed dimensions in source order, and which of them form each source dimension. The batch comes
     first."""
     order = list(range(batch))
     groups = [[i] for i in range(batch)]

@@ -205,7 +205,7 @@ class _Tile:
         self.loops = [*range(self._outer), *(loop_of[i] for i in dims)]
 
     def nest(self, size: list[int | None], is_padded: bool) -> LoopNest | None:
-        """Returns the loops of a result of [(batch,) M, N]; None where lanes have no whole blocks, or N no whole tiles
+        """Returns the loops of a result of [(batch,) M, N]. None where lanes have no whole blocks, or N no whole tiles
         and it may not have padding."""
         (*batch, height, width), (tile_k, tile_rows) = size, self._shape
         inner = tuple(self._sizes[i] for i in self._inside)

@@ -257,7 +257,7 @@ def _piece(strides: Sequence[int], sizes: Sequence[int], extent: int) -> int:
 
 
 def _read(value: ir.Value, affine_map: ir.AffineMap, loops: list[ir.Value]) -> ir.Value:
-    """Returns the element at [m, n] of an operand with this indexing map, through ids where they select it; a scalar is
+    """Returns the element at [m, n] of an operand with this indexing map, through ids where they select it. A scalar is
     returned itself."""
     if not isinstance(value.type, ir.RankedTensorType):
         return value

@@ -1,4 +1,4 @@
-"""A generic that stands for a kernel of ours, which it brings: the dispatch of workgroups that the linker gives it.
+"""Builds dispatches of a placeholder for a kernel, whose workgroups the linker gives that kernel.
 
     %r = flow.dispatch.region {
       linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_…">}
@@ -21,11 +21,11 @@ from mxcomp.mlir import attributes, build, linalg
 from mxcomp.ukernels.waves import LANES
 
 _NAME = re.compile(r"mxcomp\.(attention|cache|linear)\.")
-"""How the name of a location begins where a generic that has lost its kernel would compute something else."""
+"""Matches the name of a location of a placeholder that has lost its kernel, and would compute something else."""
 
 
 class Kernel(Protocol):
-    """A kernel that a generic stands for."""
+    """A kernel that a placeholder stands for."""
 
     @property
     def name(self) -> str: ...
@@ -34,12 +34,12 @@ class Kernel(Protocol):
 
 
 def named(op: ir.Operation, of: str, part: str) -> ir.Location:
-    """Returns a location by which the report knows a dispatch, and the linker what stands for a kernel."""
+    """Returns a location by which the report identifies a dispatch, and the linker a placeholder."""
     return ir.Location.name(f"mxcomp.{of}.{part}", childLoc=op.location)
 
 
 def is_named(location: ir.Location) -> str:
-    """Of what a location says that a generic stands for a kernel; "" for any other."""
+    """Returns the part of a location that marks a placeholder; "" for any other."""
     # What IREE fused with the result of such a generic has its location besides others.
     found = _NAME.match(str(location.name_str)) if isinstance(location, ir.NameLoc) else None
     return found[1] if found else ""
@@ -93,7 +93,7 @@ def _starts(ranks: Sequence[int], first: int) -> list[int]:
 
 
 def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
-    """Returns what a generic yields, in which every operand counts."""
+    """Returns the value that a placeholder yields, computed from every operand."""
     f32 = ir.F32Type.get()
     wide = [_as_f32(value) for value in arguments]
     total = wide[0]

@@ -89,7 +89,7 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
 
 
 def regrouped(packed: ir.Value, units: int, tiles: list[ir.Value]) -> ir.Value:
-    """Returns an operand packed in units, in groups of so many along its rows; `tiles` are its outer sizes where
+    """Returns an operand packed in units, in groups of so many along its rows. `tiles` are its outer sizes where
     dynamic."""
     kind = ir.RankedTensorType(packed.type)
     rows, each, *others = static_sizes(packed)
@@ -259,8 +259,8 @@ def _delinearise(linear: ir.AffineExpr, shape: tuple[int, ...]) -> list[ir.Affin
 
 
 def _extract(read: _Read, target: _Target, loops: list[ir.Value], coordinates: list[ir.AffineExpr]) -> ir.Value:
-    """Returns the source at packed `coordinates` of a tile (affine in the loops after the batch), or 0 in the
-    padding."""
+    """Returns the source at packed `coordinates` of a tile, or 0 in the padding. They are affine in the loops after the
+    batch."""
     position, loops = loops[: target.batch], loops[target.batch :]
     checks: list[ir.Value] = []
     for source_dim in (ROWS, COLUMNS):

@@ -14,7 +14,7 @@ from mxcomp.plans.tiled import Tiled
 
 
 def best(site: Site, context: Context, choose: Callable[[Problem], Plan]) -> Plan:
-    """Returns the choice for a problem whose RHS is read through ids; else for one with as many matrices as the
+    """Returns the choice for a problem whose RHS is read through ids. Else for one with as many matrices as the
     batch."""
     plan = choose(site.stored)
     gathered = operands(site, context, plan)

@@ -62,8 +62,7 @@ class DataTiled(Tiled):
 
 
 def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
-    """Returns the plan with the ukernel that a tuned table names, the fastest or that of the highest benefit, or a
-    layout for IREE's code."""
+    """Returns the plan with a tuned, the fastest or the most beneficial ukernel, or a layout for IREE's code."""
     options, registry, entry = context.options, context.registry, context.entry(site)[0]
     by_time = options.ukernels == FASTEST and not site.is_symmetric
     ranked = fastest(problem, registry, options, site.result_bytes) if by_time else ()

@@ -61,7 +61,7 @@ class FewRows(MultiM):
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A matmul that may get a first version that quantises; modelled µs by rows of that one, and of the first with a
+    """A matmul that may get a first version that quantises. Modelled µs by rows of that one, and of the first with a
     dispatch that quantises, of which all matmuls of an LHS need one."""
 
     site: Site
@@ -72,8 +72,7 @@ class _Candidate:
 
 
 def gains(together: Sequence[_Candidate], most: int) -> bool:
-    """Returns whether matmuls of one LHS that quantise up to so many rows take less time than with a dispatch for
-    that."""
+    """Returns whether matmuls of one LHS take less time if each quantises up to so many rows."""
     return all(sum(e.us[m] for e in together) < _packed_us(together, m) for m in _LIMITS if m <= most)
 
 
@@ -82,7 +81,7 @@ def _packed_us(together: Sequence[_Candidate], rows: int) -> float:
 
 
 def _versions(plan: Plan, problem: Problem) -> Sequence[tuple[int | None, Tiled]]:
-    """Returns the versions of a plan for a dynamic M that pack LHS; a single kernel becomes one for few rows and one
+    """Returns the versions of a plan for a dynamic M that pack LHS. A single kernel becomes one for few rows and one
     for more."""
     if isinstance(plan, MultiM):
         return () if isinstance(plan.versions[0][1], FusedQuant) else plan.versions
@@ -94,7 +93,7 @@ def _versions(plan: Plan, problem: Problem) -> Sequence[tuple[int | None, Tiled]
 
 
 def _candidate(site: Site, first: Tiled, context: Context) -> _Candidate | str:
-    """Returns the version that may precede or replace a matmul's first; or why there is none, "" where its LHS is
+    """Returns the version that may precede or replace a matmul's first. Or why there is none, "" where its LHS is
     stored."""
     problem, size, registry = site.problem, site.result_bytes, context.registry
     found = context.activations(site)

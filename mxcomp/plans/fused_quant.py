@@ -36,7 +36,7 @@ _NOT = "LHS is not quantised by the ukernel: "
 
 @dataclass(frozen=True)
 class FusedQuant(Tiled):
-    """`fused` is the name of the ukernel that quantises; `ukernel` is the fallback with the same RHS, and packed
+    """`fused` is the name of the ukernel that quantises. `ukernel` is the fallback with the same RHS, and packed
     LHS."""
 
     plan: str = "fused_quant"

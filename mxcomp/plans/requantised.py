@@ -52,7 +52,7 @@ _NOT = "not re-quantised in its tile: "
 
 @dataclass(frozen=True)
 class Requantised(Tiled):
-    """A matmul of a chain, transposed; `requantised_for` is the index of the matmul whose LHS is quantised from its
+    """A matmul of a chain, transposed. `requantised_for` is the index of the matmul whose LHS is quantised from its
     result.
 
     The last of a chain has none: it takes what is packed there.
@@ -201,7 +201,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def in_tile_us(registry: Registry, problem: Problem, size: int, suffix: str) -> float | None:
-    """Returns µs of a product computed transposed, with the epilogue that a suffix stands for; an element of the result
+    """Returns µs of a product computed transposed, with the epilogue that a suffix stands for. An element of the result
     has `size` bytes."""
     problem = problem.flipped
     instance = instance_of(problem.types)
@@ -231,8 +231,7 @@ def joining_us(target: Target, problem: Problem, slots: int) -> float:
 
 
 def _alone(site: Site, stored_bytes: int, choice: Choice) -> float | None:
-    """Returns µs of a product with the ukernel that it gets without fusion, with so many bytes to store for an
-    element."""
+    """Returns µs of a product with the ukernel that it gets without fusion."""
     problem, registry, options = site.problem, choice.context.registry, choice.context.options
     if site.index in choice.joined:
         return in_tile_us(registry, problem, stored_bytes, TRANSPOSED)

@@ -121,7 +121,7 @@ class Tiled(Launched):
     def resolved(
         self, op: ir.Operation, sources: list[ir.Value], problem: Problem, building: Building
     ) -> tuple[Tiled, Activations | None]:
-        """Returns the plan that is built, and the activations that its kernel quantises; if it is another one, notes
+        """Returns the plan that is built, and the activations that its kernel quantises. If it is another one, notes
         why."""
         if building.options.reference or self.unfused == self:
             return self.unfused, None

@@ -33,7 +33,7 @@ class Entry:
         return str(self.line) + ("" if margin is None else f"; the second best takes {margin:.1%} longer")
 
     def objection(self, is_symmetric: bool, is_joined: bool, options: Options) -> str:
-        """Returns why it cannot be followed for a matmul whose plan may be `is_joined` with those of others; "" if it
+        """Returns why it cannot be followed for a matmul whose plan may be `is_joined` with those of others. "" if it
         can."""
         if not self.line.use:
             return "use is 0"

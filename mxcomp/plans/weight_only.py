@@ -74,7 +74,7 @@ def _plan(instance: Instance, registry: Registry) -> WeightOnly:
 
 
 def _best(problem: Problem, rows: Range, size: int, context: Context) -> tuple[Instance, float | None] | None:
-    """Returns the fastest for a range of M, or that of the name that is asked for, and its modelled µs; None without
+    """Returns the fastest for a range of M, or that of the name that is asked for, and its modelled µs. None without
     any."""
     ukernels, fitting = context.options.ukernels, context.registry.runnable(_fitting(problem, rows))
     if named := [each for each in fitting if each.name == ukernels]:

@@ -63,7 +63,7 @@ class Dag:
 
 
 def of_matmul(candidate: Candidate) -> Dag:
-    """Returns the operations of one matmul before recognition; its inputs are its operands as recognition found
+    """Returns the operations of one matmul before recognition. Its inputs are its operands as recognition found
     them."""
     taken = {_stored(leaf.value) for side in (candidate.lhs, candidate.rhs) for leaf in side.leaves}
     accumulator = candidate.root.operands[-1]

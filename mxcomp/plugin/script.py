@@ -1,5 +1,4 @@
-"""Writes a shell script that calls a stock iree-compile with a plugin's files, wherever its directory is moved or
-copied to.
+"""Writes a shell script that calls a stock iree-compile with a plugin's files, wherever its directory is.
 
 A response file holds names of files as iree-compile would open them from where it is called, so that a directory named
 in it stays where it is. The script finds its own directory out instead.

@@ -1,5 +1,4 @@
-"""Finds operations that a stock iree-compile 3.13 miscompiles, or cannot compile, in the part of a model that a plugin
-leaves to it."""
+"""Finds operations outside of a plugin that a stock iree-compile 3.13 miscompiles, or cannot compile."""
 
 from __future__ import annotations
 
@@ -122,7 +121,7 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
 
 
 def _is_needed_elsewhere(value: ir.Value, writer: ir.Operation) -> bool:
-    """Returns whether IREE overlooks a reader of what an operation writes over, see mxcomp-place-results,
+    """Returns whether IREE overlooks a reader of what an operation writes over. See mxcomp-place-results,
     -keep-for-steps and -keep-for-callers.
     """
     source = graph.look_through_views(value)

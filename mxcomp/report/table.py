@@ -79,7 +79,7 @@ def _names(ukernels: Sequence[str]) -> str:
 
 
 def show(report: Report, stream: TextIO, width: int | None = None) -> None:
-    """Prints the report to `stream`, as wide as its terminal is, or as `width` says; repeated layers are printed
+    """Prints the report to `stream`, as wide as its terminal is, or as `width` says. Repeated layers are printed
     once."""
     width = width or tables.width_of(stream)
     title, common = f"scaled matmuls for {report.target}", tables.prefix([m.name for m in report.matmuls if m.name])

@@ -190,7 +190,7 @@ def _with_bias(scores: ir.Value, bias: ir.Value) -> ir.Value:
 
 
 def _weights(found: list[ir.Value], rule: Rule, from_logits: bool, total: ir.Value | None) -> list[ir.Value]:
-    """Returns the weights of all choices of a token, from their logits, or else scores; `total` is the softmax'
+    """Returns the weights of all choices of a token, from their logits, or else scores. `total` is the softmax'
     denominator."""
     if from_logits and rule.score == SIGMOID:
         found = [s.sigmoid(value) for value in found]

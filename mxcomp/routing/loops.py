@@ -14,8 +14,7 @@ Inputs = Sequence[tuple[str, ir.Value]]
 
 
 def tabled(loops: str, shape: Sequence[int], kind: str, inputs: Inputs, body: Body) -> ir.Value:
-    """Returns a tensor over the loops `loops`, a letter each, of which `body` computes an element from those of the
-    inputs.
+    """Returns a tensor over `loops`, a letter each. `body` computes an element from those of the inputs.
 
     An input is a tensor with the letters of its dimensions: ("te", logits) is read at [t, e].
     """

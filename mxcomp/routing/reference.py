@@ -23,7 +23,7 @@ class Tables:
 
 
 def choose(logits: NDArray[np.float32], rule: Rule, bias: NDArray[np.float32] | None = None) -> tuple[Ints, Floats]:
-    """Returns experts [T, top_k], best first, and their weights; of equal scores the lowest expert wins, NaN comes
+    """Returns experts [T, top_k], best first, and their weights. Of equal scores the lowest expert wins, NaN comes
     last.
 
     Without a bias logits are compared, exactly; with one float64 scores plus the bias.
@@ -42,7 +42,7 @@ def choose(logits: NDArray[np.float32], rule: Rule, bias: NDArray[np.float32] | 
 
 
 def sort(chosen: Ints, extent: Extent) -> Tables:
-    """Returns slots sorted by expert, each expert's padded to whole blocks; slots of experts out of range are
+    """Returns slots sorted by expert, each expert's padded to whole blocks. Slots of experts out of range are
     dropped."""
     ids = chosen.reshape(-1)
     rows, experts = [], []

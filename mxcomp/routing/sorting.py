@@ -47,7 +47,7 @@ class _Tiles:
 
 
 def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
-    """Returns the tables from the experts i32 [T, top_k] of each token, which are below `experts`; negative ones are
+    """Returns the tables from the experts i32 [T, top_k] of each token, which are below `experts`. Negative ones are
     none."""
     ids = build.collapse(chosen, [[0, 1]])
     tiles = _tiled(ids, extent.slots, extent.experts)
@@ -119,7 +119,7 @@ def _counted(tiles: _Tiles, regions: bool) -> ir.Value:
 
 
 def _before(counts: ir.Value, tiles: _Tiles) -> ir.Value:
-    """Returns the number of slots in earlier tiles that go to each expert, i32 [tiles + 1, E]; the last row counts all
+    """Returns the number of slots in earlier tiles that go to each expert, i32 [tiles + 1, E]. The last row counts all
     slots."""
     shape = tiles.count + 1, tiles.experts
     pairs = [("he", part(counts, [0, tiles.width], [tiles.count, tiles.experts]))]

@@ -89,8 +89,7 @@ def timed(
     runs: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[list[np.ndarray], list[float]]:
-    """Returns the results of a module's only function, and the seconds that each of `runs` further calls takes by a
-    clock.
+    """Returns the results of a module's only function, and the seconds of each of `runs` further calls.
 
     Arguments are on the device before. A call returns when its work is done. Raises what `run` raises.
     """

@@ -187,8 +187,7 @@ _SWIGLU = streaming.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.mulf
 def quantising_down(
     sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]
 ) -> Product | None:
-    """Returns down with the fastest ukernel that computes hidden activations itself, if there is one for so many
-    rows."""
+    """Returns down with the fastest ukernel that computes hidden activations itself, if there is one."""
     work, kinds = _down(sizes, blocks), (sizes.a_type, sizes.w_type)
     able = [
         each for each in swiglu.INSTANCES

@@ -12,8 +12,7 @@ _MAX_K = 65536
 
 
 def limits(problem: Problem, tile: tuple[int, int, int], max_bytes: int) -> dict[str, int] | None:
-    """Returns the largest M, N and K, in elements and whole tiles, of which padded operands and the result take
-    `max_bytes`.
+    """Returns the largest M, N and K, in whole tiles, for which padded operands and the result take `max_bytes`.
 
     Keys are the dynamic ones of m, n and k. None if static sizes alone take more. The result of a dynamic M and N is
     checked at run time (`mxcomp.packing.runtime_sizes`).

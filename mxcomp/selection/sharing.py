@@ -52,8 +52,7 @@ def batches(grid: tuple[int, int, int], resident: int, orders: tuple[Order, ...]
 
 
 def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
-    """Returns the workgroups of the first batch, of one of those after it, and of the last, with how many are like
-    it."""
+    """Returns the workgroups of the first batch, a middle one and the last, with the number of equal batches."""
     whole, rest = divmod(total, capacity)
     starts = [(0, 1), (capacity * (whole // 2), whole - 1)] if whole else []
     found = [(range(start, start + capacity), count) for start, count in starts if count > 0]
@@ -61,7 +60,7 @@ def ranges(total: int, capacity: int) -> list[tuple[range, int]]:
 
 
 def best_order(problem: Problem, tile: tuple[int, int, int], target: Target) -> Order:
-    """Returns the order in which XCDs load the least, with one workgroup (M, N, K) on a CU; the plain one if that saves
+    """Returns the order in which XCDs load the least, with one workgroup (M, N, K) on a CU. The plain one if that saves
     little.
 
     Where only the running program knows the sizes, one that does for most: 8 columns to 4 rows, of what runs together.
@@ -84,7 +83,7 @@ def tiles_of(ids: range, grid: tuple[int, int, int], orders: tuple[Order, ...]) 
 
 
 def of_lines(ids: range, count: int, rows: Counts, columns: Counts, xcds: int) -> Shared:
-    """Returns `count` batches like that of workgroups `ids`; numbers of rows and of columns are equal for the same
+    """Returns `count` batches like that of workgroups `ids`. Numbers of rows and of columns are equal for the same
     data."""
     xcd, found = np.arange(ids.start, ids.stop) % xcds, []
     for lines in (rows, columns):

@@ -279,7 +279,7 @@ def bound(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
     order: Order = PLAIN_ORDER,
 ) -> str:  # fmt: skip
-    """Returns the resource of `WITHOUT` whose absence would save most, or "compute" if none saves a quarter of the
+    """Returns the resource of `WITHOUT` whose absence would save most. It is "compute" if none saves a quarter of the
     time."""
     us = modelled(times, tile, problem, sizes, size, order=order)
     saved = {
@@ -294,7 +294,7 @@ def modelled(
     times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
     parameters: Parameters | None = None, order: Order = PLAIN_ORDER,
 ) -> float:  # fmt: skip
-    """Returns µs of a matmul with a workgroup tile (M, N, K); operands are cold, an element of the result has `size`
+    """Returns µs of a matmul with a workgroup tile (M, N, K). Operands are cold, an element of the result has `size`
     bytes."""
     return float(_in_orders(times, tile, problem, sizes, size, parameters, (order,))[0])
 

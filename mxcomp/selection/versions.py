@@ -104,7 +104,7 @@ def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:
 
 
 def _step(together: Sequence[Mapping[int, Timed]]) -> int:
-    """Returns the units of rows of the kernels that are fastest together; if there are none for all matmuls, of the
+    """Returns the units of rows of the kernels that are fastest together. If there are none for all matmuls, of the
     first one's."""
     first, *others = together
     common = [step for step in first if all(step in each for each in others)]
@@ -114,7 +114,7 @@ def _step(together: Sequence[Mapping[int, Timed]]) -> int:
 
 
 def _packing(candidate: Candidate) -> DataTiledLayout | None:
-    """Returns the packing of operands for a candidate, independent of its tile; None if other candidates cannot share
+    """Returns the packing of operands for a candidate, independent of its tile. None if other candidates cannot share
     it."""
     layout = candidate.ukernel.layout
     if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or _COLUMNS % layout.units[1]:

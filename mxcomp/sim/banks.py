@@ -32,9 +32,9 @@ _READS = {
         64,
     ),
 }
-"""For each number of bytes a lane reads: which lanes are served in the same phase, and the number of banks. Measured on
-MI355X as SQ_LDS_BANK_CONFLICT of pairs of lanes (HazyResearch/HipKittens, paper_experiments/phases). Smaller reads
-serve all lanes at once, on 64 banks (nod-ai/amd-shark-ai, amdgpu_kernel_optimization_guide.md)."""
+"""The lanes served in each phase, and the number of banks, by the bytes a lane reads. Measured on MI355X as
+SQ_LDS_BANK_CONFLICT of pairs of lanes (HazyResearch/HipKittens, paper_experiments/phases). Smaller reads serve all
+lanes at once, on 64 banks (nod-ai/amd-shark-ai, amdgpu_kernel_optimization_guide.md)."""
 
 
 def phases(size: int, kind: str) -> tuple[tuple[tuple[int, ...], ...], int]:
@@ -46,7 +46,7 @@ def phases(size: int, kind: str) -> tuple[tuple[tuple[int, ...], ...], int]:
 
 
 def by_lanes(size: int, kind: str) -> bool:
-    """Returns whether a misaligned access is served lane by lane, as that of ds_read_b128 is (thread traces of
+    """Returns whether a misaligned access is served lane by lane. ds_read_b128 is (thread traces of
     ROCm/gfx950-gluon-tutorials)."""
     return kind == "load" and size == 16
 

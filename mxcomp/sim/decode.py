@@ -182,7 +182,7 @@ def _explicit_sources(
 
 
 def _matrix(instruction: Instruction) -> Instruction:
-    """Adds the operands of D = A × B + C, and the two scales of scaled ones; the acc and acc_cd bits select
+    """Adds the operands of D = A × B + C, and the two scales of scaled ones. The acc and acc_cd bits select
     accumulation registers."""
     shape = mfma.of(instruction)
     if shape is None:

@@ -78,7 +78,7 @@ class Target:
         return ("--iree-hal-target-device=hip", f"--iree-rocm-target={self.arch}")
 
     def lacks_instruction(self, name: str, types: Sequence[str]) -> str:
-        """Returns why there is no such matrix instruction for these types of LHS, RHS and scales; "" if there is
+        """Returns why there is no such matrix instruction for these types of LHS, RHS and scales. "" if there is
         one."""
         found = next((each for each in self.matrix_instructions if each.name == name), None)
         if found is None:

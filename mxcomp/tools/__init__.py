@@ -1,5 +1,4 @@
-"""The command-line tools. Without the IREE that they need, importing one ends the program with a message and exit code
-1."""
+"""The command-line tools. Without the IREE that they need, importing one ends with a message and exit code 1."""
 
 from __future__ import annotations
 

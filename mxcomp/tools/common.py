@@ -96,7 +96,7 @@ def system_error(error: OSError) -> str:
 
 
 def exit_code(name: str, run: Callable[[], int | None]) -> int:
-    """Runs a tool, and returns its result or 0, 1 with the error on stderr, or 130 with a line of it after an
+    """Runs a tool, and returns its exit code. That is its result or 0, 1 with the error on stderr, or 130 after an
     interrupt.
 
     (argparse exits with 2 where it cannot read the command line.)

@@ -1,5 +1,4 @@
-"""--input of mxcomp-run for what iree-run-module cannot read: MX data and bf16 in .npy files, and scalars by their
-type.
+"""--input of mxcomp-run for what iree-run-module cannot read: MX data and bf16 in .npy files, and typed scalars.
 
 A .npy file has no bf16 and no fp8: what holds their codes, as uint8 or uint16, is viewed as the type that the argument
 has. Of a number for a scalar argument iree-run-module takes what its parser makes of it: 2 of 2.5, 44 of 300 for an i8,

@@ -35,7 +35,7 @@ def ends() -> tuple[int, int]:
 
 
 def pass_on(reading: int, name: str, write: Callable[[bytes], object] | None = None) -> None:
-    """Copies all that can be read to stderr, or to `write`, until all writers have closed it; `name` is the
+    """Copies all that can be read to stderr, or to `write`, until all writers have closed it. `name` is the
     command's."""
     write = write or _to_stderr
     held = b""

@@ -1,4 +1,4 @@
-"""Attention kept whole for IREE, which has a kernel for it: `scaled_dot_product_attention` in the forms that it takes.
+"""Keeps `scaled_dot_product_attention` whole in the forms for which IREE has a kernel.
 
 Decomposed it would be two matmuls, a softmax in f32 between them, and all scores in memory three times. What IREE
 3.13 gets wrong or does not take is written otherwise here, around the operator or in place of it:
@@ -25,7 +25,7 @@ OPERATOR = torch.ops.aten.scaled_dot_product_attention.default
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _LOWEST = -2.3e38
-"""Times log2(e) it is finite, and no score that is added to it changes it."""
+"""A score that hides a key: times log2(e) it is finite, and no score that is added to it changes it."""
 
 _is_kept = ContextVar("is_kept", default=False)
 
@@ -71,8 +71,8 @@ def kept(
 
 
 def _scaled(query: torch.Tensor, usual: float, scale: float | None) -> tuple[torch.Tensor, float | None]:
-    """Returns the queries and the scale to give: None, for which IREE takes the usual one in f32, wherever that is the
-    same."""
+    """Returns queries and the scale to pass. The scale is None, for which IREE takes the usual one in f32, wherever
+    that is the same."""
     if scale is None or math.isclose(scale, usual, rel_tol=1e-7):
         return query, None
     if torch.tensor(scale, dtype=query.dtype).item() == scale or query.dtype == torch.float32:
@@ -92,7 +92,7 @@ def _mask(mask: torch.Tensor, sizes: list[Any]) -> tuple[torch.Tensor, torch.Ten
 
 
 def _any(rows: torch.Tensor) -> torch.Tensor:
-    """Returns whether a row has a true one. IREE finds a largest number on all lanes, but not of a constant of dynamic
+    """Returns whether a row contains True. IREE reduces a maximum on all lanes, but not of a constant of dynamic
     size."""
     if type(rows.shape[-1]) is not int or type(rows.shape[-2]) is not int:
         return rows.any(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""A compiled program beside its model in PyTorch: codes that flipped told from bugs, layer by layer.
+"""Compares a compiled program with its model in PyTorch, layer by layer, and tells flipped codes from bugs.
 
 A model with quantised activations magnifies the last bits: where an activation lies next to a boundary between two
 codes, two right programs may round it to different ones, and from there on everything differs a little. Results alone
@@ -29,10 +29,10 @@ from mxcomp.torch.linear import ScaledLinear
 from mxcomp.torch.taps import LAYERS, Call, Shown, Tapped, parted, tapped, tensors
 
 OUTPUTS = "outputs"
-"""What the results of the model are called where modules are named."""
+"""The name of the model's results in place of a module's name."""
 
 ULPS = {torch.float32: 16.0, torch.float16: 1.0, torch.bfloat16: 1.0}
-"""How far activations of two right programs may be apart, in units in the last place of their type.
+"""The largest difference of activations of two correct programs, in units in the last place of their type.
 
 In f32 PyTorch's own functions are the most of it: its GELU errs by up to 9 units in the last place of 1, and behind its
 convolutions and a norm there were 14.
@@ -41,16 +41,16 @@ convolutions and a norm there were 14.
 _UNTAPPED = f"{OUTPUTS} of the program without taps (with captured= of that program a flip of its own can be told)"
 
 _SUMS = 8
-"""How many times as far results and shares of experts may be apart, which are several sums."""
+"""The factor by which the tolerance of results and shares of experts is larger, as they are several sums."""
 _ROUTING = 2
-"""What experts take beside rows: which are chosen for each token, and their shares."""
+"""The number of operands of experts besides rows: the chosen experts of each token, and their shares."""
 
 Captured = Mapping[str, Sequence[tuple[torch.Tensor, ...]]]
 
 
 @dataclass(frozen=True)
 class Flips:
-    """One call of a layer: how many of its codes and scales the program has otherwise than PyTorch.
+    """The number of codes and scales of one call of a layer in which the program differs from PyTorch.
 
     `ulps` is the largest difference of an activation, in units in the last place of its type at its magnitude plus that
     of its row, and `allowed` the largest that is no bug. Of `rows` rows `decoded` have a result of other codes than
@@ -69,7 +69,7 @@ class Flips:
 
 @dataclass(frozen=True)
 class Bug:
-    """What no flip explains, and the module that it is in."""
+    """A difference that no flip explains, and its module."""
 
     name: str
     reason: str
@@ -80,24 +80,24 @@ class Bug:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found of each call of a layer, and the verdict."""
+    """The findings of each call of a layer, and the verdict."""
 
     layers: tuple[Flips, ...]
     bugs: tuple[Bug, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs but by flips and last bits."""
+        """Whether only flips and last bits differ."""
         return not self.bugs
 
     @property
     def flips(self) -> tuple[Flips, ...]:
-        """Those calls of layers that have any."""
+        """The calls of layers that have flips."""
         return tuple(each for each in self.layers if each.codes or each.scales or each.decoded)
 
     @property
     def verdict(self) -> str:
-        """In one line."""
+        """The verdict in one line."""
         if self.bugs:
             return "; ".join(map(str, self.bugs))
         codes, scales = (sum(getattr(each, what) for each in self.layers) for what in ("codes", "scales"))
@@ -184,7 +184,7 @@ def _run_with_taps(
 
 
 class _Checks:
-    """Looks at calls of layers as PyTorch makes them, and gives it the program's results."""
+    """Checks calls of layers as PyTorch makes them, and returns the program's results to it."""
 
     def __init__(self, captured: Captured, ulps: Mapping[torch.dtype, float]) -> None:
         self.layers: list[Flips] = []
@@ -223,7 +223,8 @@ class _Checks:
         return y
 
     def _experts(self, call: Call, x: torch.Tensor, y: torch.Tensor, others: tuple[Any, ...]) -> None:
-        """Their result is to be PyTorch's for the program's rows; flips between their layers are not looked at."""
+        """Makes the program's result PyTorch's for the program's rows. Flips between the experts' layers are not
+        checked."""
         if len(others) == _ROUTING:
             self._routing(call, *others)
         ours = _floats(call.layer.forward(x, *others).reshape(y.shape))
@@ -234,7 +235,7 @@ class _Checks:
             self.bugs.append(Bug(call.name, f"{reason}, unless a code flipped between the two layers of experts"))
 
     def _routing(self, call: Call, chosen: torch.Tensor, shares: torch.Tensor) -> None:
-        """The program may choose other experts than PyTorch, but only such as have the same shares, to rounding.
+        """Checks that the program chooses other experts than PyTorch only where their shares are equal, to rounding.
 
         Shares are compared in order of their size, so that it does not matter which of two equal experts is chosen.
         """
@@ -268,7 +269,7 @@ class _Checks:
         return f"the program's results of {', '.join(self._before)}" if self._before else "the arguments"
 
     def _slack(self, x: np.ndarray, dtype: torch.dtype) -> np.ndarray:
-        """Returns how far each number may be off."""
+        """Returns the tolerance of each number."""
         rows = x if x.ndim > 1 else x.reshape(1, -1)
         mean = np.sqrt(np.mean(np.square(rows, dtype=np.float64), axis=-1, keepdims=True)).reshape(*x.shape[:-1], -1)
         eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
@@ -276,12 +277,13 @@ class _Checks:
 
 
 def _far(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> float:
-    """Returns the largest difference as a share of the slack."""
+    """Returns the largest difference as a fraction of the tolerance."""
     return float(_shares(ours, theirs, slack).max(initial=0))
 
 
 def _shares(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> np.ndarray:
-    """Returns the differences as shares of the slack; infinite where one is a NaN, or infinite, and the other not."""
+    """Returns the differences as fractions of the tolerance. It is infinite where one is a NaN, or infinite, and the
+    other not."""
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     with np.errstate(all="ignore"):
         off = np.where(same, 0, np.abs(ours - theirs) / slack)
@@ -289,7 +291,7 @@ def _shares(ours: np.ndarray, theirs: np.ndarray, slack: np.ndarray) -> np.ndarr
 
 
 def _places(wrong: np.ndarray, what: str = "") -> str:
-    """Returns where numbers are wrong, of all rows taken for one matrix; `what` its columns are."""
+    """Returns where numbers are wrong, with all rows taken as one matrix; `what` its columns are."""
     matrix = wrong.reshape(-1, wrong.shape[-1] if wrong.ndim else 1)
     rows, columns = (_listed(np.flatnonzero(matrix.any(axis)), matrix.shape[1 - axis]) for axis in (1, 0))
     return f"columns {columns}{what}, rows {rows}"

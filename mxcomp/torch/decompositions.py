@@ -1,4 +1,4 @@
-"""Operators that PyTorch's exporter leaves and IREE does not take, by others: for `run_decompositions`.
+"""Decompositions for `run_decompositions` of operators that PyTorch's exporter keeps and IREE does not support.
 
 A function that gives NotImplemented keeps its operator as it is.
 """
@@ -20,29 +20,29 @@ from mxcomp.torch import attention
 _ATEN = torch.ops.aten
 _SHORT: dict[torch.dtype, Any] = {torch.float16: np.float16, torch.bfloat16: ml_dtypes.bfloat16}
 _MASKS = (torch.bool, torch.uint8)
-"""Indices of these types choose by places, not by numbers."""
+"""The types of indices that are masks, which select by position."""
 _FEW = 1024
-"""Numbers in a row up to which each is compared with each index."""
+"""The length of a row up to which each position is compared with each index."""
 
 
 def _squeezed(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
-    """Without dimensions of size 1."""
+    """Removes dimensions of size 1."""
     gone = {dim % max(x.dim(), 1) for dim in dims}
     return x.reshape([size for dim, size in enumerate(x.shape) if dim not in gone or size != 1])
 
 
 def _sorted_topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Returns those that may come in any order come in order, too."""
+    """Sorts results that may come in any order."""
     return NotImplemented if sorted else _ATEN.topk.default(x, k, dim, largest, True)
 
 
 def _stable(x: torch.Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
-    """IREE's sort is stable: it swaps neighbours alone, and none that are equal."""
+    """Drops the request to be stable: IREE's sort swaps only neighbours that differ."""
     return _ATEN.sort.default(x, dim, descending)
 
 
 def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> torch.Tensor:
-    """Returns the last so many, and then the others, by each dimension; or by the only one that all are made to."""
+    """Concatenates the last elements and the others, along each dimension, or along the flattened one."""
     if not dims:
         return _rolled(x.reshape(-1), shifts, (0,)).reshape(x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
@@ -53,14 +53,14 @@ def _rolled(x: torch.Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) ->
 
 
 def _product(x: Any, y: Any) -> Any:
-    """Of complex numbers and a real one."""
+    """Multiplies complex numbers by a real one."""
     if not isinstance(x, torch.Tensor) or not x.is_complex() or isinstance(y, torch.Tensor | complex):
         return NotImplemented
     return torch.view_as_complex(torch.view_as_real(x) * y)
 
 
 def _histogram(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Returns how many numbers are in each of equal parts of a range, the last of which has its upper end, too."""
+    """Returns the number of elements in each of equal parts of a range; the last one includes its upper end."""
     if min >= max:
         return NotImplemented  # the range is that of the numbers
     flat = x.reshape(-1)
@@ -77,7 +77,7 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Any:
-    """Returns the rows [S, K], sorted by group, times the matrix of their group [G, K, N]; rows behind the last end are
+    """Multiplies rows [S, K], sorted by group, by the matrix of their group [G, K, N]. Rows behind the last end are
     0."""
     if ends is None or bias is not None or x.dim() != 2 or weights.dim() != 3:
         return NotImplemented
@@ -89,7 +89,7 @@ def _grouped_mm(
 
 
 def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """Makes indices 64 bits wide, as IREE takes them, and one of several that are of a dynamic size."""
+    """Converts indices to 64 bits, as IREE takes them, and to one of several that are of a dynamic size."""
     given = [index for index in indices if index is not None]
     if any(index.dtype in _MASKS for index in given):
         return NotImplemented
@@ -102,7 +102,7 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 
 def _indexed_by_one(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """Takes the dimensions that are indexed for one."""
+    """Flattens the dimensions that are indexed."""
     at, first = _dims(indices)
     others = [dim for dim in range(x.dim()) if dim not in at]
     x = x.permute(*others[:first], *at, *others[first:])
@@ -118,7 +118,7 @@ def _indexed_by_one(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> 
 def _put(
     x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
 ) -> Any:
-    """Makes indices count from the beginning: IREE's importer leaves out what negative ones are to be given."""
+    """Makes indices count from the beginning: IREE's importer drops writes at negative ones."""
     if _counted.get() or any(index is not None and index.dtype in _MASKS for index in indices):
         return NotImplemented
     counted = [
@@ -134,11 +134,11 @@ def _put(
 
 
 _counted = ContextVar("_counted", default=False)
-"""Whether indices that are written at count from the beginning."""
+"""Whether indices of writes are non-negative already."""
 
 
 def _of_counted(operator: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns an operator, or a decomposition, that has no negative indices."""
+    """Returns an operator, or a decomposition, without negative indices."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = _counted.set(True)
@@ -151,7 +151,7 @@ def _of_counted(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dims(indices: Sequence[torch.Tensor | None]) -> tuple[list[int], int]:
-    """Returns the dimensions that are indexed, and how many of the others come in front of what is found there.
+    """Returns the dimensions that are indexed, and the number of other dimensions in front of the result's.
 
     None do where indices are apart.
     """
@@ -160,12 +160,13 @@ def _dims(indices: Sequence[torch.Tensor | None]) -> tuple[list[int], int]:
 
 
 def _from_beginning(index: torch.Tensor, size: int | torch.SymInt) -> torch.Tensor:
-    """Returns an index that may be negative, which counts from the end, as one that is not."""
+    """Returns an index, which may be negative to count from the end, as a non-negative one."""
     return torch.where(index < 0, index + size, index).long()
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> Any:
-    """GELU by tanh of (x + 0.044715 x³) √(2/π), in f32 as in PyTorch; IREE's importer takes 0.797724 for √(2/π)."""
+    """Returns GELU by tanh of (x + 0.044715 x³) √(2/π), in f32 as in PyTorch. IREE's importer takes 0.797724 for
+    √(2/π)."""
     wide = x if x.dtype == torch.float64 else x.float()
     if approximate != "tanh":
         return NotImplemented if wide is x else _ATEN.gelu.default(wide).to(x.dtype)
@@ -179,11 +180,11 @@ _ROUNDED_ONCE = (
     _ATEN.mean.dim, _ATEN.linalg_vector_norm.default, _ATEN.cumsum.default, _ATEN.avg_pool1d.default,
     _ATEN.avg_pool2d.default, _ATEN.avg_pool3d.default,
 )  # fmt: skip
-"""What PyTorch computes of 16-bit floats in f32; IREE's importer rounds each step and each sum on the way."""
+"""Operators that PyTorch computes in f32 for 16-bit floats; IREE's importer rounds each step and each sum."""
 
 
 def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Returns an operator of 16-bit floats, computed in f32 and rounded once; `otherwise` is for other types."""
+    """Computes an operator of 16-bit floats in f32, and rounds once; `otherwise` is for other types."""
 
     def wide(x: torch.Tensor, *others: Any, dtype: torch.dtype | None = None, **options: Any) -> Any:
         if x.dtype not in _SHORT:
@@ -197,7 +198,7 @@ def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[...
 
 
 def _addmm(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """Returns a product and a bias of 16-bit floats, rounded once; IREE's importer rounds the product too.
+    """Adds a product and a bias of 16-bit floats, rounded once. IREE's importer rounds the product too.
 
     The product is written as one of f32: IREE takes casts of its factors into the matmul, which stays one of 16 bits.
     """
@@ -212,8 +213,7 @@ def _addmm(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, *, beta: 
 
 
 def _with_numbers(operator: Any, otherwise: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Returns an operator of 16-bit floats and a number that is none, as 0.3: IREE's importer rounds it, PyTorch does
-    not."""
+    """Applies an operator to 16-bit floats and a Python number, which IREE's importer rounds but PyTorch does not."""
 
     def wide(x: torch.Tensor, y: Any, **options: Any) -> Any:
         short = _SHORT.get(x.dtype) if isinstance(x, torch.Tensor) else None
@@ -228,7 +228,7 @@ def _with_numbers(operator: Any, otherwise: Callable[..., Any] | None = None) ->
 
 
 def _marked(x: torch.Tensor, dim: int, index: torch.Tensor, value: float) -> Any:
-    """Compares places with indices, in rows of a few numbers, instead of scattering a number there.
+    """Compares positions with indices, in rows of a few numbers, instead of scattering a number.
 
     IREE compiles no top-k of a dynamic size whose result a scatter reads, which is how routers mark groups of experts.
     """
@@ -241,12 +241,12 @@ def _marked(x: torch.Tensor, dim: int, index: torch.Tensor, value: float) -> Any
 
 
 def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tensor:
-    """Returns the strides are nothing to IREE."""
+    """Drops strides, which mean nothing to IREE."""
     return torch.empty(size, dtype=options.get("dtype"))
 
 
 def table() -> dict[Any, Callable[..., Any]]:
-    """Decompositions by operators: PyTorch's own, and ours."""
+    """Returns decompositions by operator: PyTorch's own, and ours."""
     ours: dict[Any, Callable[..., Any]] = {
         _ATEN.squeeze.dims: _squeezed,
         _ATEN.topk.default: _sorted_topk,

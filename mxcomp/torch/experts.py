@@ -1,4 +1,4 @@
-"""Experts of a mixture with MX weights, in place of those of transformers that have a gate of SiLU, or GPT-OSS's.
+"""Experts with MX weights that replace those of transformers with a gate of SiLU, or GPT-OSS's.
 
 Compiled for a fixed number of tokens they are matmuls grouped by expert (`mxcomp.moe`). For any number of them each
 expert is computed for every token, and what the router did not choose is multiplied by 0.
@@ -19,14 +19,14 @@ from mxcomp.torch.values import quantised
 _WEIGHTS = ("gate_up_proj", "down_proj")
 _SILU = ("SiLU", "SiLUActivation")
 _BY_EXPERT = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
-"""What checkpoints with each expert apart call gate, up and down."""
+"""The names of gate, up and down in checkpoints with separate experts."""
 
 Scaled = tuple[torch.Tensor, torch.Tensor]
 """Elements and scales."""
 
 
 class ScaledExperts(torch.nn.Module):
-    """Takes the place of experts of transformers: of GPT-OSS, Qwen3-MoE, Mixtral, DeepSeek-V3 and others like them.
+    """Replaces experts of transformers: of GPT-OSS, Qwen3-MoE, Mixtral, DeepSeek-V3 and others like them.
 
     Weights are uint8 [experts, N, K * bits / 8] and [experts, N, K / 32], as GPT-OSS publishes them: rows of
     `gate_up_proj` alternate between gate and up. An expert is (up + offset) * gate * sigmoid(alpha * gate) between its
@@ -96,7 +96,7 @@ class ScaledExperts(torch.nn.Module):
 
 
 class ScaledExpertsOfAll(ScaledExperts):
-    """Takes the place of Llama 4's: every expert has tokens of its own, [experts · tokens, K], already weighted."""
+    """Replaces Llama 4's experts: every expert has tokens of its own, [experts · tokens, K], already weighted."""
 
     def forward(self, x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         count = len(self.gate_up_proj_bias)
@@ -105,15 +105,14 @@ class ScaledExpertsOfAll(ScaledExperts):
 
 
 def replacement(module: torch.nn.Module, weight_format: str, input_format: str, mode: str) -> torch.nn.Module | None:
-    """Returns what takes the place of experts; None for a module that is none. Raises ValueError for experts unknown
-    here."""
+    """Returns the replacement of experts, or None for another module. Raises ValueError for unknown experts."""
     if not _are_experts(module):
         return None
     return ScaledExperts.from_experts(module, weight_format, input_format, mode)
 
 
 class Loader(Protocol):
-    """A checkpoint that modules are made of; what has been asked for counts as used."""
+    """A checkpoint that modules are made of; tensors that have been read count as used."""
 
     def has_mx(self, name: str) -> bool:
         """Returns whether there is an MX weight of a name."""
@@ -126,8 +125,8 @@ class Loader(Protocol):
 
 
 def loaded(loader: Loader, name: str, module: torch.nn.Module) -> torch.nn.Module | None:
-    """Returns what takes the place of experts with MX weights in a checkpoint, fused or by expert; None for anything
-    else."""
+    """Returns the replacement of experts with MX weights in a checkpoint, fused or by expert. None for other
+    modules."""
     if not _are_experts(module):
         return None
     if all(loader.has_mx(f"{name}.{part}") for part in _WEIGHTS):
@@ -150,7 +149,7 @@ def loaded(loader: Loader, name: str, module: torch.nn.Module) -> torch.nn.Modul
 
 
 def _gathered(loader: Loader, module: Any, name: str, parts: tuple[str, str, str]) -> list[Any]:
-    """Returns the weights of all experts of checkpoints that have each apart: gates above ups, as fused; and downs."""
+    """Returns weights of all experts of checkpoints that have each apart: gates above ups, as fused; and downs."""
     (count, both, k), (_, _, inner) = _shapes(module)
     shapes = (both // 2, k), (both // 2, k), (k, inner)
     found = [
@@ -205,7 +204,8 @@ def _is_concatenated(experts: Any) -> bool:
 def _made(
     experts: Any, gate_up: Scaled, down: Scaled, biases: list[torch.Tensor | None], formats: tuple[str, str, str]
 ) -> ScaledExperts:
-    """With biases of 0 where experts have none. Raises ValueError for experts that compute something else."""
+    """Returns a module, with biases of 0 where experts have none. Raises ValueError for experts that compute something
+    else."""
     numbers = _numbers(experts)
     kind = experts.gate_up_proj.dtype
     up_bias, down_bias = (
@@ -223,7 +223,7 @@ def _made(
 
 
 def _kind(experts: Any) -> type[ScaledExperts]:
-    """Returns the module that stands for experts, by how they are called. Raises ValueError where that is not known.
+    """Returns the module class for experts, by their class name. Raises ValueError for an unknown one.
 
     With transformers' interface for experts, or as GPT-OSS's, a router's choice comes with the tokens; Llama 4's get
     nothing else. What other experts make of a choice nobody can tell: LongCat's give some tokens back as they are.
@@ -239,7 +239,7 @@ def _kind(experts: Any) -> type[ScaledExperts]:
 
 
 def _numbers(experts: Any) -> tuple[float, float, float]:
-    """Alpha, limit and offset of a gate. Raises ValueError for another one."""
+    """Returns alpha, limit and offset of a gate. Raises ValueError for another one."""
     if not getattr(experts, "has_gate", True) or getattr(experts, "has_post_expert_norm", False):
         raise ValueError("expected experts with a gate, and without a norm behind them")
     if hasattr(experts, "alpha") and hasattr(experts, "limit"):
@@ -252,6 +252,6 @@ def _numbers(experts: Any) -> tuple[float, float, float]:
 
 
 def _alternating(halves: torch.Tensor) -> torch.Tensor:
-    """Returns [experts, 2 · n, …], gates above ups, with rows of both in turns."""
+    """Returns [experts, 2 · n, …], gates above ups, with alternating rows of both."""
     count, both, *rest = halves.shape
     return halves.reshape(count, 2, both // 2, *rest).transpose(1, 2).reshape(halves.shape).contiguous()

@@ -1,4 +1,4 @@
-"""PyTorch models as MLIR or as compiled programs, their weights as constants or as named parameters."""
+"""Exports PyTorch models as MLIR or as compiled programs, with weights as constants or as named parameters."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def compile(
     parameters: str | Path | None = None,
     **options: Any,
 ) -> Program:
-    """`export` and `mxcomp.compile` in one: parameters are written as the program reads them, packed for its matmuls.
+    """Combines `export` and `mxcomp.compile`: parameters are written as the program reads them, packed for its matmuls.
 
     One tensor at a time is packed. `options` are those of `mxcomp.compile`. Raises what the two raise.
     """
@@ -87,7 +87,7 @@ def compile(
 
 
 def _store(parameters: str | Path | None) -> tuple[Parameters, Path | None]:
-    """Returns where weights go: their scope is the name of the archive. Raises InputError for a name that is none."""
+    """Returns the archive of weights, whose name is their scope. Raises InputError for an invalid name."""
     if parameters is None:
         return Parameters(None), None
     path = Path(str(parameters).removesuffix(_ENDING) + _ENDING)
@@ -105,7 +105,7 @@ def module_of(
     function: str,
     parameters: Parameters,
 ) -> ir.Module:
-    """`export` without an archive: `parameters` has the tensors, whose data nobody asks for."""
+    """Exports without an archive: `parameters` has the tensors, whose data are not read."""
     if isinstance(model, torch.nn.Module):
         with _scaled(model) as scaled, torch.no_grad():
             model = torch.export.export(
@@ -135,7 +135,7 @@ def _programs(model: Exported | Mapping[str, Exported], function: str = "") -> d
 
 @contextmanager
 def _scaled(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The model with layers of torchao's as `ScaledLinear`s, for a while."""
+    """Yields the model with layers of torchao's as `ScaledLinear`s, for the time of the context."""
     replacements = linear.torchao_linears(model)
     originals = {name: model.get_submodule(name) for name in replacements}
     try:

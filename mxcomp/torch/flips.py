@@ -1,4 +1,4 @@
-"""Whether a product of quantised activations and MX weights is right, up to activations that lie next to a boundary.
+"""Checks a product of quantised activations and MX weights, up to activations next to a rounding boundary.
 
 Two right programs sum in other orders, so that an activation may differ in its last bits; where a boundary between two
 codes, or two scales, lies between, its code flips, by half a step of its element or more. What such flips may do is
@@ -20,12 +20,12 @@ from mxcomp.ir.quantisation import UNQUANTISED
 Array = NDArray[np.float64]
 
 _MOST = 2048
-"""Flips of one row that are looked at together."""
+"""The largest number of flips of one row that are examined together."""
 
 
 @dataclass(frozen=True)
 class Quantiser:
-    """How activations become codes: element format and mode."""
+    """The element format and mode in which activations are quantised."""
 
     format: str
     mode: str
@@ -42,14 +42,14 @@ class Quantiser:
         return dequantise(*self.codes(x), self.format, dtype=np.float64)
 
     def at_scales(self, x: NDArray[np.float32], scales: NDArray[np.uint8]) -> Array:
-        """Returns the numbers that are multiplied where the scales are given."""
+        """Returns the numbers that are multiplied with given scales."""
         exponents = np.repeat(E8M0_BIAS - scales.astype(np.int32), MX_BLOCK, axis=-1)
         return dequantise(encode(np.ldexp(x, exponents), self.format), scales, self.format, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class Product:
-    """A result [M, N] of rows [M, K] and weights [N, K]: what it should be, and how far each number may be off.
+    """A result [M, N] of rows [M, K] and weights [N, K]: its expected value, and the tolerance of each number.
 
     `slack` [M, K] is how far each activation may be off.
     """
@@ -72,7 +72,7 @@ class Product:
 
     @cached_property
     def bound(self) -> Array:
-        """f32 sums, which err by some units in the last place of what is added; and two roundings to its type."""
+        """Returns the error of f32 sums, some units in the last place of the terms, and of two roundings."""
         summed = 4 * np.sqrt(self.rows.shape[1]) * 2.0**-24 * (np.abs(self.values) @ np.abs(self.weights).T)
         return summed + 0.75 * self.eps * (np.abs(self.expected) + np.abs(self.result))
 
@@ -90,8 +90,8 @@ class Product:
         return found
 
     def effects(self, row: int) -> Array:
-        """Returns what flips may do to a row of the result, [flips, N]: that of one activation, or of the scale of a
-        block."""
+        """Returns the possible effects of flips on a row of the result, [flips, N]: of one activation, or of the scale
+        of a block."""
         x, slack, columns = self.rows[row], self.slack[row], self.weights.T
         found = [np.zeros((0, columns.shape[1]))]
         if np.isfinite(x).all() and self.quantiser.format != UNQUANTISED:
@@ -109,7 +109,7 @@ class Product:
         return np.concatenate(found)[:_MOST]
 
     def _left(self, row: int, effects: Array) -> NDArray[np.bool_]:
-        """Returns what is wrong in a row when the flips that explain most of it have been made.
+        """Returns the remaining error of a row after the flips that explain most of it.
 
         One after the other is made, or taken back, that brings the columns nearest together: the sum of their errors,
         not of squares, so that one wrong row of the weights does not look like many flips.
@@ -130,6 +130,6 @@ class Product:
 
 
 def _moved(x: NDArray[np.float32], slack: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
-    """Returns the rows whose magnitudes are as small, and as large, as they may be."""
+    """Returns rows whose magnitudes are as small, and as large, as they may be."""
     size = np.abs(x)
     return tuple(np.copysign(each, x).astype(np.float32) for each in (np.maximum(size - slack, 0), size + slack))

@@ -1,4 +1,4 @@
-"""What of a model is left in floats, and why."""
+"""Records which modules of a model stay in floats, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_CALLED = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
 """Layers whose weights are read by the module around them, which a replacement would break."""
 
 _REASON = "_mxcomp_left_in_floats"
-"""The attribute of a module that says why it stays as it is."""
+"""The attribute of a module with the reason why it stays as it is."""
 
 _KINDS: tuple[tuple[Callable[[torch.nn.Module], bool], str], ...] = (
     (lambda module: isinstance(module, NOT_CALLED), "the module around it reads its weights itself"),
@@ -33,8 +33,7 @@ class Floats(dict[str, str]):
 
 
 def left_in_floats(model: torch.nn.Module) -> Floats:
-    """Returns the modules of a model that have matrices, or more dimensions, of floats themselves, and why each is left
-    so."""
+    """Returns the modules of a model whose weights, of two or more dimensions, stay floats, and the reason for each."""
     return Floats(
         {
             name: getattr(module, _REASON, None) or _reason(module)
@@ -45,12 +44,12 @@ def left_in_floats(model: torch.nn.Module) -> Floats:
 
 
 def note(module: torch.nn.Module, reason: str) -> None:
-    """Says of a module why it stays in floats."""
+    """Records why a module stays in floats."""
     setattr(module, _REASON, reason)
 
 
 def note_ties(model: torch.nn.Module, replaced: dict[str, Any]) -> None:
-    """Says so of what is tied with layers that are about to be replaced, and stays."""
+    """Records that modules stay which are tied with layers that are about to be replaced."""
     for group in tying.groups(model):
         names = [name.rpartition(".")[0] for name in group]
         for name in [name for name in names if name not in replaced]:

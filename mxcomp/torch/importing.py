@@ -1,4 +1,4 @@
-"""Exported programs as MLIR in torch's dialect, each operation with the names of torch's module and source line."""
+"""Imports exported programs to torch's dialect, with the torch module and source line of each operation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mxcomp.torch import decompositions
 from mxcomp.torch.parameters import Parameters
 
 _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*", [^\n]*\n[^\n]*\n?')
-"""A frame of a stack trace, two lines."""
+"""Matches a frame of a stack trace, two lines."""
 
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range")
-"""Operators that check what holds already for the shapes and types that the program is compiled for."""
+"""Operators that check properties of the shapes and types that the program is compiled for."""
 
 _UNLIMITED = 2**31
-"""What no size reaches that somebody has set a limit for."""
+"""A size above every limit that users set."""
 
 
 class _NamedLocations(ContextCache):
-    """Locations of nodes behind the name of the module that they are of: `loc("layers.0.q"("model.py":7:0))`."""
+    """Adds the module's name to locations of nodes: `loc("layers.0.q"("model.py":7:0))`."""
 
     def get_node_location(self, node: torch.fx.Node) -> ir.Location | None:
         location = super().get_node_location(node)
@@ -38,13 +38,14 @@ class _NamedLocations(ContextCache):
 
 
 def module_name(node: torch.fx.Node) -> str:
-    """Returns the innermost module that a node belongs to, by its name in the exported one; "" for that itself."""
+    """Returns the innermost module of a node, by its name in the exported one; "" for the exported one."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return str(stack[-1][0]) if stack else ""
 
 
 def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: Parameters) -> ir.Module:
-    """Returns a module with a function for each program. Raises InputError for what the importer does not know."""
+    """Returns a module with a function for each program. Raises InputError for operators that the importer does not
+    know."""
     context = ir.Context()
     context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
     importer = FxImporter(context=context, hooks=parameters)
@@ -64,13 +65,13 @@ def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: P
 
 
 def _longest(programs: Iterable[torch.export.ExportedProgram]) -> int | None:
-    """Returns the highest that a size may be which changes; None: there is no limit, or no such size."""
+    """Returns the upper bound of the dynamic sizes, or None."""
     highest = [limits.upper for program in programs for limits in program.range_constraints.values()]
     return max(map(int, highest)) if highest and all(limit < _UNLIMITED for limit in highest) else None
 
 
 def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Returns a copy in the operators of core ATen, without checks, its locations those of the caller's lines."""
+    """Returns a copy in the operators of core ATen, without checks, with locations of the caller's lines."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
         lowered = program.run_decompositions(decompositions.table())

@@ -1,4 +1,4 @@
-"""Linear layers with MX weights, and models whose linear layers become such."""
+"""Linear layers with MX weights, and their insertion into models."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ScaledLinear(torch.nn.Module):
 
     @property
     def elements(self) -> torch.Tensor:
-        """The weights' codes without gaps, uint8 [N, K · bits / 8]."""
+        """The weights' packed codes, uint8 [N, K · bits / 8]."""
         found = self._buffers["weight"]
         assert found is not None
         return found
@@ -82,8 +82,7 @@ class ScaledLinear(torch.nn.Module):
 
     @classmethod
     def from_torchao(cls, linear: torch.nn.Linear) -> ScaledLinear:
-        """Returns a layer that torchao quantised, its weights as they are. Raises ValueError where it cannot be
-        meant."""
+        """Returns a layer that torchao quantised, its weights unchanged. Raises ValueError for unsupported ones."""
         weight, scale, weight_format, input_format, mode = torchao.taken_apart(linear.weight)
         return cls(weight, scale, _bias(linear), weight_format, input_format, mode, linear.weight.dtype)
 
@@ -108,10 +107,10 @@ def _name(input_format: str) -> str:
 
 
 _HOOKS = {key for key in vars(torch.nn.Module()) if key.startswith("_forward_") and "hooks" in key}
-"""Attributes of modules with what is called before or after their forward."""
+"""Attributes of modules with hooks that are called before or after their forward."""
 
 Filter = Callable[[str, torch.nn.Linear], bool]
-"""Says of a layer, by its name in the model, whether it is replaced."""
+"""Returns whether a layer, by its name in the model, is replaced."""
 
 
 def replace_linears(
@@ -159,14 +158,14 @@ def replace_linears(
 
 
 def _is_plain(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
-    """Returns whether a layer is called, and computes what a linear layer does: routers of Llama 4 are such, and
+    """Returns whether a layer is called and computes a linear layer. Routers of Llama 4 are subclasses that also
     choose."""
     is_linear = isinstance(layer, torch.nn.Linear) and not isinstance(layer, NOT_CALLED)
     return is_linear and type(layer).forward is torch.nn.Linear.forward
 
 
 def _experts(model: torch.nn.Module, *formats: str) -> dict[str, torch.nn.Module]:
-    """Returns what replaces experts, by their names; with a warning where they stay as they are."""
+    """Returns the replacements of experts by name, with a warning where they stay as they are."""
     found: dict[str, torch.nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         try:
@@ -179,14 +178,14 @@ def _experts(model: torch.nn.Module, *formats: str) -> dict[str, torch.nn.Module
 
 
 def torchao_linears(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Returns what replaces the linear layers that torchao quantised, by their names. Raises InputError."""
+    """Returns the replacements of the linear layers that torchao quantised, by name. Raises InputError."""
     return _made(model, ScaledLinear.from_torchao, lambda _, linear: torchao.is_mx(linear.weight))
 
 
 def _made(
     model: torch.nn.Module, make: Callable[[torch.nn.Linear], torch.nn.Module], wanted: Filter
 ) -> dict[str, torch.nn.Module]:
-    """Returns a module for each wanted linear layer, by all its names; one for a layer that is in several places."""
+    """Returns a module for each wanted linear layer, by all its names; one for a layer with several names."""
     made: dict[torch.nn.Module, torch.nn.Module] = {}
     found = {}
     for name, layer in model.named_modules(remove_duplicate=False):
@@ -203,7 +202,7 @@ def _made(
 
 
 def put(model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> torch.nn.Module:
-    """Puts modules in their places in a model, and returns it; the module itself for the name "".
+    """Replaces modules of a model, and returns it; the module itself for the name "".
 
     What is called before or after the modules that were there is called around the new ones.
     """

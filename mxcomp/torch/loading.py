@@ -1,4 +1,4 @@
-"""Published checkpoints in PyTorch models: tensors stay mapped from their files, and MX weights as they are in them."""
+"""Loads published checkpoints into PyTorch models: tensors stay mapped from their files, and MX weights unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
-"""Types of plain tensors, by their names in safetensors files."""
+"""The types of plain tensors, by their names in safetensors files."""
 
 
 def load(
@@ -77,7 +77,7 @@ def load(
 
 
 def _scaled(model: torch.nn.Module, loader: _Loader) -> dict[str, torch.nn.Module]:
-    """Returns what takes the places of modules that the checkpoint has MX weights for, by all their names. Raises
+    """Returns the replacements of modules that the checkpoint has MX weights for, by all their names. Raises
     InputError.
 
     A module in several places is stored under one of their names, or the same under all of them.
@@ -99,7 +99,7 @@ def _scaled(model: torch.nn.Module, loader: _Loader) -> dict[str, torch.nn.Modul
 
 
 def _in(key: str, modules: Mapping[str, torch.nn.Module]) -> bool:
-    """Returns whether a tensor is of one of the modules, or inside of it."""
+    """Returns whether a tensor belongs to one of the modules, or to a submodule."""
     parts = key.split(".")
     return any(".".join(parts[:count]) in modules for count in range(len(parts)))
 
@@ -111,8 +111,7 @@ def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 
 
 def _float_type(checkpoint: Checkpoint, state: Mapping[str, torch.Tensor]) -> torch.dtype | None:
-    """Returns the type of most of the floats that a checkpoint has for a model; None where it has none, or does not say
-    it."""
+    """Returns the type of most of the floats of a checkpoint for a model, or None if it has none or does not say it."""
     sizes: Counter[torch.dtype] = Counter()
     for key in state.keys() & checkpoint.keys():
         dtype = _DTYPES.get(checkpoint[key].dtype or "")
@@ -122,11 +121,11 @@ def _float_type(checkpoint: Checkpoint, state: Mapping[str, torch.Tensor]) -> to
 
 
 _EARLIER = {"block_sparse_moe": "mlp"}
-"""Modules by what checkpoints of Mixtral still call them."""
+"""Names of modules in checkpoints of Mixtral that transformers has renamed."""
 
 
 def _renamed(found: Checkpoint, model: torch.nn.Module) -> Checkpoint:
-    """Returns a checkpoint with names of this version's model."""
+    """Returns a checkpoint with the names of this version's model."""
     known = {part for name, _ in model.named_modules() for part in name.split(".")}
     new = {old: name for old, name in _EARLIER.items() if old not in known and name in known}
     names = {key: ".".join(new.get(part, part) for part in key.split(".")) for key in found}
@@ -151,7 +150,7 @@ def _files(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 
 
 class _Loader:
-    """Modules and tensors from a checkpoint; `used` are the names of what has been taken from it."""
+    """Loads modules and tensors from a checkpoint; `used` are the names of those that have been loaded."""
 
     def __init__(
         self,
@@ -168,7 +167,7 @@ class _Loader:
         self._tied = {name: group for group in tied for name in group}
 
     def scaled(self, name: str, module: torch.nn.Module) -> torch.nn.Module | None:
-        """Returns what takes a module's place, if the checkpoint has MX weights for it. Raises InputError."""
+        """Returns the replacement of a module, if the checkpoint has MX weights for it. Raises InputError."""
         if isinstance(module, torch.nn.Linear):
             stem = self._stored(f"{name}.weight").removesuffix(".weight")
             if not self.has_mx(stem):
@@ -180,8 +179,7 @@ class _Loader:
         return experts.loaded(self, name, module)
 
     def _stored(self, key: str) -> str:
-        """Returns what a tensor is called in the files: as one of those that it is tied with, if it is not there
-        itself."""
+        """Returns the name of a tensor in the files: that of a tied one, if it is missing itself."""
         names = key, *self._tied.get(key, ())
         return next((n for n in names if n in self.checkpoint or self.has_mx(n.removesuffix(".weight"))), key)
 
@@ -225,7 +223,7 @@ def _dtype(tensor: Tensor, expected: torch.Tensor) -> torch.dtype | None:
 
 
 def _mapped(data: Bytes) -> torch.Tensor:
-    """Returns the same memory as a tensor, which nobody should write to."""
+    """Returns the same memory as a tensor, which must not be written to."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that it is not writable
         return torch.from_numpy(np.ascontiguousarray(data))

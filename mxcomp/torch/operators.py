@@ -1,4 +1,4 @@
-"""The operator that layers with MX weights call: computed in NumPy on the CPU, compiled by mxcomp-import-torch."""
+"""The operators that layers with MX weights call: NumPy on the CPU, compiled by mxcomp-import-torch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def gated_experts(
     limit: float,
     offset: float,
 ) -> torch.Tensor:
-    """Returns what the experts chosen for each token make of it, times their shares, added up.
+    """Returns the sum of the chosen experts' results for each token, times their shares.
 
     Between products it is (up + offset) * gate * sigmoid(alpha * gate), the gate at most, and up within, the limit:
     GPT-OSS's clamped SwiGLU with 1.702, 7 and 1, plain SwiGLU with 1, infinity and 0.

@@ -1,4 +1,4 @@
-"""Weights of an exported model as named parameters: as IR in address of constants, and their bytes for an archive.
+"""Weights of an exported model as named parameters: as IR instead of constants, and their bytes for an archive.
 
 util.global private @w = #flow.parameter.named<"model"::"layers.0.q.weight"> : tensor<256x128xi8>
 …
@@ -27,11 +27,12 @@ from mxcomp.weights.checkpoint import Checkpoint, Tensor
 from mxcomp.weights.views import Bytes
 
 SMALL = 2**16
-"""Bytes up to which tensors that no `state_dict` has, such as frequencies of rotary embeddings, are constants."""
+"""The size in bytes up to which tensors that no `state_dict` has, such as frequencies of rotary embeddings, are
+constants."""
 
 
 class Parameters(FxImporterHooks):
-    """What FxImporter asks for each tensor of a model. `scope` None: all are constants.
+    """Answers FxImporter's requests for each tensor of a model. `scope` None: all are constants.
 
     Parameters and persistent buffers, which a `state_dict` has, have their names there; tensors with the same storage
     are one parameter, whatever function reads them. `names` are those of the program's other tensors, by identity.
@@ -49,7 +50,7 @@ class Parameters(FxImporterHooks):
         self._module = module_op
 
     def begin(self, function: str, constants: Mapping[str, Any]) -> None:
-        """A program is imported next, as a function."""
+        """Begins the import of a program as a function."""
         self._names = {id(value): f"{function}.{name}" for name, value in constants.items()}
 
     def resolve_input(self, gni: GraphNodeImporter, value: Any, info: InputInfo) -> ir.Value | None:
@@ -70,7 +71,7 @@ class Parameters(FxImporterHooks):
         )
 
     def _parameter(self, tensor: torch.Tensor, name: str, torch_type: str, small: int) -> ir.Value | None:
-        """Returns a tensor as a parameter, or as a constant, of a `!torch.vtensor` type; None where the importer makes
+        """Returns a tensor as a parameter, or as a constant, of a `!torch.vtensor` type. None where the importer makes
         one."""
         kind = builtin_type(torch_type)
         if tensor.dtype == torch.bool or tensor.dim() == 0 or kind is None:
@@ -122,14 +123,14 @@ class Parameters(FxImporterHooks):
         return Checkpoint({key: Tensor(as_bytes(tensor, key)) for key, tensor in self.tensors.items()}, "the model")
 
     def plain(self) -> Streamed:
-        """Returns the tensors as they are, each copied, if it has to be, when it is asked for."""
+        """Returns the tensors unpacked, each copied, if needed, when it is asked for."""
         checkpoint = self.checkpoint()
         return Streamed({key: Later(tensor.data.nbytes, partial(_data, tensor)) for key, tensor in checkpoint.items()})
 
 
 _STORED = re.compile(r"\bf64\b")
 _NARROW = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu)
-"""Types of constants that IREE cannot write; as bytes it can."""
+"""Types of constants that IREE cannot write except as bytes."""
 
 
 def _constant(tensor: torch.Tensor, name: str, kind: ir.Type) -> ir.Value:
@@ -145,7 +146,7 @@ def _data(tensor: Tensor) -> Bytes:
 
 
 def as_bytes(tensor: torch.Tensor, name: str) -> Bytes:
-    """Returns a tensor's bytes, uint8 with its last dimension in bytes; the same memory, if that is possible.
+    """Returns a tensor's bytes, uint8 with its last dimension in bytes, in the same memory if possible.
 
     Raises InputError for one without data.
     """

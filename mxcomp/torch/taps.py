@@ -1,4 +1,4 @@
-"""What goes into a model's layers with MX weights and comes out of them: recorded, returned, or replaced."""
+"""Taps inputs and results of a model's layers with MX weights: they are recorded, returned, or replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYERS = ScaledLinear, ScaledExperts
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer: its name in the model, its rows [M, K], and what it made of them, [M, N].
+    """One call of a layer: its name in the model, its rows [M, K], and its result, [M, N].
 
     Of experts `others` are what they take beside rows: the experts chosen for each, and their shares.
     """
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 @contextmanager
 def tapped(model: torch.nn.Module, hook: Hook) -> Iterator[None]:
-    """Shows each call of a layer to a hook for a while; rows that it returns take the place of the result."""
+    """Shows each call of a layer to a hook within the context. Rows that the hook returns replace the result."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
             if isinstance(module, LAYERS):
@@ -59,7 +59,7 @@ def _around(name: str, hook: Hook) -> Callable[[Any, Any, Any, torch.Tensor], to
 
 
 class Tapped(torch.nn.Module):
-    """A model that returns, behind its tensors, those of each call of a layer, and tells `shown` which they are.
+    """A model that also returns the tensors of each call of a layer, and tells `shown` which they are.
 
     Of each it returns rows, result, and the tensors that the layer takes beside rows: `parted` takes them apart. It is
     called with the arguments of the model, by their names, which is how dynamic shapes are given.
@@ -90,7 +90,7 @@ class Tapped(torch.nn.Module):
 
 
 def parted(results: Sequence[_T], shown: Shown) -> tuple[list[_T], dict[str, list[tuple[_T, ...]]]]:
-    """Returns what a `Tapped` model itself returned, and what was in its calls, by the names of their layers."""
+    """Splits the results of a `Tapped` model into its own and those of its calls, by the names of their layers."""
     outputs = len(results) - sum(count for _, count in shown)
     values, captured = iter(results[outputs:]), dict[str, list[tuple[_T, ...]]]()
     for name, count in shown:

@@ -1,4 +1,4 @@
-"""Weights that torchao quantised to MX (`quantize_` with `MXDynamicActivationMXWeightConfig`), known by their type.
+"""Reads weights that torchao quantised to MX (`quantize_` with `MXDynamicActivationMXWeightConfig`).
 
 torchao itself is not needed: its `MXTensor` has `qdata`, elements [N, K], fp4 two a byte with the even K in the low
 nibble; `scale`, E8M0 [N, K/32], in tiles of 128 × 4 where `is_swizzled_scales` (`to_blocked` in
@@ -21,7 +21,7 @@ _FORMATS = {
     "fp6_e2m3": "E2M3",
     "fp6_e3m2": "E3M2",
 }
-"""Element formats by what torchao calls them."""
+"""The element formats by torchao's names."""
 
 _TILE_ROWS, _TILE_COLUMNS, _LANES = 128, 4, 32
 
@@ -36,11 +36,11 @@ ARITHMETIC = (
     "torchao quantised it, and the program was exported before, in which it is arithmetic of floats, without ukernels: "
     "give mxcomp.torch the model instead of the program"
 )
-"""Why layers of programs that are exported already stay with IREE."""
+"""The reason why layers of programs that are exported already stay with IREE."""
 
 
 def exported(programs: Iterable[torch.export.ExportedProgram]) -> dict[str, str]:
-    """Returns the modules of exported programs whose weights torchao quantised, and what becomes of them."""
+    """Returns the modules of exported programs whose weights torchao quantised, and how they are compiled."""
     return {
         name.rpartition(".")[0]: ARITHMETIC
         for program in programs
@@ -50,8 +50,7 @@ def exported(programs: Iterable[torch.export.ExportedProgram]) -> dict[str, str]
 
 
 def taken_apart(weight: Any) -> tuple[Any, ...]:
-    """Returns the elements without gaps and scales, as `scaled_linear` takes them, formats of weight and input, and
-    scale mode.
+    """Returns packed elements and scales, as `scaled_linear` takes them, formats of weight and input, and scale mode.
 
     Raises ValueError where activations are not quantised, in other blocks, or to a format that is unknown here.
     """
@@ -78,7 +77,7 @@ def _format(dtype: Any) -> str:
 
 
 def _row_major(scale: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Returns the scales out of their tiles: row 32 · j + i of a tile is at [i, j]."""
+    """Returns scales in row-major order: row 32 · j + i of a tile is at [i, j]."""
     tiles = -(-rows // _TILE_ROWS), -(-columns // _TILE_COLUMNS)
     blocks = scale.reshape(*tiles, _LANES, _TILE_ROWS // _LANES, _TILE_COLUMNS)
     plain = blocks.permute(0, 3, 2, 1, 4).reshape(tiles[0] * _TILE_ROWS, tiles[1] * _TILE_COLUMNS)

@@ -1,4 +1,4 @@
-"""Tensors that a model shares between modules, and what of them a checkpoint has.
+"""Tensors that a model shares between modules, and which of them a checkpoint contains.
 
 As transformers does it: of tensors that are tied a file needs to have one, whichever; where it has several they are
 tied only if they are equal, and a warning says so if they are not.
@@ -17,8 +17,7 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 def groups(model: torch.nn.Module) -> Groups:
-    """Returns what is tied in a model: what transformers says of it, by its configuration, and what is one tensor
-    already."""
+    """Returns the tied tensors of a model, by transformers' configuration and by identity."""
     sources = {
         _join(prefix, target): _join(prefix, source)
         for prefix, module in model.named_modules()
@@ -45,7 +44,7 @@ def groups(model: torch.nn.Module) -> Groups:
 def chosen(
     tied: Groups, floats: Collection[str], others: Collection[str], equal: Callable[[str, str], bool], checkpoint: str
 ) -> tuple[dict[str, str], set[str]]:
-    """Returns what each tensor that is tied is tied to, and which are not, as a checkpoint has them with another value.
+    """Returns what each tied tensor is tied to, and those that a checkpoint unties by another value.
 
     It has `floats`, and `others` in another form: those have the values of a group only where there are no floats.
     """
@@ -70,7 +69,7 @@ def chosen(
 
 
 def tie(model: torch.nn.Module, ties: dict[str, str], own: Collection[str]) -> None:
-    """Makes tensors of a loaded model one, and has transformers forget of those that are not that they were tied."""
+    """Makes tensors of a loaded model one, and unties the others in transformers."""
     for target, source in ties.items():
         parent, _, name = target.rpartition(".")
         at, _, last = source.rpartition(".")
@@ -81,7 +80,7 @@ def tie(model: torch.nn.Module, ties: dict[str, str], own: Collection[str]) -> N
 
 
 def _mapping(module: Any) -> dict[str, str]:
-    """Of a model of transformers: what is tied to what, with names relative to it."""
+    """Returns a transformers model's ties, with names relative to it."""
     return getattr(module, "all_tied_weights_keys", None) or {}
 
 

@@ -1,4 +1,4 @@
-"""MX weights as the numbers that they are: what a model finds that asks a layer for its weights."""
+"""MX weights as numbers, for models that read a layer's weights."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ _tree_map = torch.utils._pytree.tree_map
 _VALUES = {name: torch.from_numpy(fmt.values().copy()) for name, fmt in FORMATS.items()}
 _POWERS = torch.from_numpy(decode_e8m0(np.arange(256, dtype=np.uint8)))
 _BITS = {name: fmt.bits for name, fmt in FORMATS.items()}
-"""Tables by format, and by the code of a scale: made here, as tracers cannot look into NumPy."""
+"""Tables of values by format, and by the code of a scale; computed here, as tracers cannot look into NumPy."""
 
 
 def as_array(x: torch.Tensor) -> NDArray[Any]:
-    """Returns a tensor of floats as NumPy has it, in the same memory on the CPU; as float32 if NumPy has no such
-    type."""
+    """Returns a tensor of floats as NumPy array, in the same memory on the CPU; as float32 if NumPy lacks the type."""
     x = x.detach().cpu()
     if x.dtype == torch.bfloat16:
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -32,8 +31,7 @@ def as_array(x: torch.Tensor) -> NDArray[Any]:
 
 
 def quantised(weight: torch.Tensor, weight_format: str, mode: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the elements and scales of weights [..., N, K], in blocks along K; of weights on the device meta on that
-    device.
+    """Returns elements and scales of weights [..., N, K], in blocks along K; on the device meta for weights there.
 
     Raises ValueError unless K is a multiple of 32.
     """
@@ -49,7 +47,7 @@ def quantised(weight: torch.Tensor, weight_format: str, mode: str) -> tuple[torc
 
 
 class Values(torch.Tensor):
-    """The weights of a layer, [N, K]: type, shape and device are there for the asking, numbers when computed with.
+    """The weights of a layer, [N, K]: type, shape and device are known at once, numbers when computed with.
 
     Models cast activations to the type of a layer's weights, which therefore cannot be that of their bytes.
     """
@@ -70,7 +68,7 @@ class Values(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Says that this is no plain tensor: PyTorch's encoder layers give plain weights to a kernel of their own."""
+        """Reports that this is no plain tensor, as PyTorch's encoder layers give plain weights to a fused kernel."""
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **(kwargs or {}))
 
@@ -94,7 +92,7 @@ def _numbers(value: Any) -> Any:
 
 
 def dequantised(elements: torch.Tensor, scales: torch.Tensor, format: str, dtype: torch.dtype) -> torch.Tensor:
-    """Returns the elements without gaps times their scales, in torch's own operators, so that it can be exported."""
+    """Returns packed elements times their scales, in torch's own operators, so that it can be exported."""
     bits = _BITS[format]
     count = math.lcm(bits, 8) // 8  # bytes that whole elements fill
     groups = elements.reshape(*elements.shape[:-1], -1, count).int()

@@ -90,7 +90,7 @@ class Tensor:
 
 
 def _boundaries(shape: tuple[int, ...]) -> set[int]:
-    """Returns the number of elements within each dimension; a shape that splits the dimensions of another has more of
+    """Returns the number of elements within each dimension. A shape that splits the dimensions of another has more of
     these."""
     return {math.prod(shape[i:]) for i in range(len(shape) + 1)}
 
@@ -135,7 +135,7 @@ class Checkpoint(Mapping[str, Tensor]):
 
     @staticmethod
     def read(*paths: str | Path) -> Checkpoint:
-        """Returns the tensors of one or several files, which stay mapped; those of .npz files are read when they are
+        """Returns the tensors of one or several files, which stay mapped. Those of .npz files are read when they are
         asked for.
 
         Raises InputError.
@@ -181,8 +181,7 @@ class Checkpoint(Mapping[str, Tensor]):
         return next((ends for ends in NAMINGS.values() if all(stem + end in self for end in ends)), None)
 
     def mx_weights(self, name: str) -> MxWeights:
-        """Returns elements and scales of a weight by its logical name, `layer`, `experts.down_proj` or
-        `experts.down_proj[3]`.
+        """Returns elements and scales of a weight by its name: `layer`, `experts.down_proj` or `experts.down_proj[3]`.
 
         Raises InputError.
         """

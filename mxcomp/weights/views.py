@@ -57,7 +57,7 @@ class View:
         return next((unit for unit in (8, bits) if step == 1 and not any(length % unit for length in lengths)), None)
 
     def take(self, source: Bytes, element: str | None) -> Bytes:
-        """Returns the operand's bytes, uint8[batch · rows, bytes], from the source's; `element` is its type, None for
+        """Returns the operand's bytes, uint8[batch · rows, bytes], from the source's. `element` is its type, None for
         scales.
 
         Raises ValueError where the source is too short, or elements do not begin at whole ones.
@@ -82,8 +82,8 @@ class View:
         return rows if unit == 8 else _piecewise(pack_bits, rows, element)
 
     def misfit(self, whole: View, bits: int, size: int) -> str:
-        """Returns why this is no view of an operand as large as `whole`, of elements of `bits`, in a source of `size`
-        bytes."""
+        """Returns why this is no view of an operand as large as `whole` in a source of `size` bytes. Elements have
+        `bits`."""
         for axis in _AXES:
             found, expected = (math.prod(count for count, _ in getattr(view, axis)) for view in (self, whole))
             if found != expected:

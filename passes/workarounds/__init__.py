@@ -1,4 +1,4 @@
-"""What IREE gets wrong, a file each: a pass that has it done otherwise, and, beside it, a program that shows the fault.
+"""Workarounds for faults of IREE: a file for each pass, and a program of the same name that shows the fault.
 
 `NAME.py` is a pass as others are, and says in `WORKAROUND` what it is for. `NAME.mlir` is a report that a maintainer of
 IREE can take as it is: what happens, how to see it, and a small program. `test/passes/test_workarounds.py` has a stock
@@ -17,28 +17,28 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Refuses:
-    """IREE does not compile the program; `says` is what is found in its diagnostics, a regular expression."""
+    """IREE does not compile the program; `says` is a regular expression that its diagnostics match."""
 
     says: str
 
 
 @dataclass(frozen=True)
 class Crashes:
-    """IREE ends the process; `says` is what is found in the backtrace."""
+    """IREE ends the process; `says` is a regular expression that the backtrace matches."""
 
     says: str
 
 
 @dataclass(frozen=True)
 class Computes:
-    """The compiled program gives other values than those that the report expects, or fails with what `says` finds."""
+    """The compiled program gives other values than the report expects, or fails with a message that `says` matches."""
 
     says: str = ""
 
 
 @dataclass(frozen=True)
 class Omits:
-    """The program at the end of a phase of IREE lacks what a regular expression should find there."""
+    """The program at the end of a phase of IREE does not match a regular expression that it should match."""
 
     phase: str
     pattern: str
@@ -56,7 +56,7 @@ Symptom: TypeAlias = Refuses | Crashes | Computes | Omits | Unshown
 
 @dataclass(frozen=True)
 class Workaround:
-    """What a pass is for.
+    """The fault that a pass works around.
 
     Attributes:
         fault: What IREE does, as a sentence.
@@ -74,12 +74,12 @@ class Workaround:
 
 
 def file(name: str) -> str:
-    """Returns the name of the files of a pass, without ending."""
+    """Returns the name of the files of a pass, without suffix."""
     return name.removeprefix("mxcomp-").replace("-", "_")
 
 
 def workaround(name: str) -> Workaround:
-    """Returns what a pass of this room is for."""
+    """Returns the fault that a pass of this room works around."""
     found = import_module(f"{__name__}.{file(name)}").WORKAROUND
     assert isinstance(found, Workaround)
     return found

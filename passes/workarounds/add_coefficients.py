@@ -1,4 +1,4 @@
-"""mxcomp-add-coefficients: a step of a Fourier transform has its coefficients.
+"""mxcomp-add-coefficients: adds the coefficients of a step of a Fourier transform.
 
 One without ends the compiler. They are made for stages that are constant.
 
@@ -24,11 +24,11 @@ WORKAROUND = Workaround(
 
 _FFT = "iree_linalg_ext.fft"
 _MOST = 20
-"""Stages: of as many elements as 2 to this power, of which every other has a coefficient."""
+"""The largest stage: 2 to this power elements, every other of which has a coefficient."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites steps below `module`. Raises InputError for a stage that is not known."""
+    """Rewrites steps below `module`. Raises InputError for an unknown stage."""
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name == _FFT and len(op.operands) == 3]:
             with op.location, ir.InsertionPoint(op):

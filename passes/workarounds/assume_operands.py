@@ -1,4 +1,4 @@
-"""mxcomp-assume-operands: what is assumed of a size that is passed is said in the executable, too.
+"""mxcomp-assume-operands: repeats assumptions about sizes in the executables that they are passed to.
 
 Code generation needs it there, and what IREE finds out of operands by itself is nothing in a function that branches on
 data.
@@ -27,7 +27,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Says in the executables below `module` that have one call what its operands are assumed to be."""
+    """Adds assumptions about operands to the executables below `module` that have a single call."""
     with module.context:
         calls: dict[str, list[ir.Operation]] = defaultdict(list)
         for op in [op for op in graph.walk(module, bodies=False) if op.name == DISPATCH]:

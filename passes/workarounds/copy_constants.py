@@ -1,4 +1,4 @@
-"""mxcomp-copy-constants: constants are not written over, but copies of them.
+"""mxcomp-copy-constants: copies constants that are overwritten.
 
 Small ones IREE puts into the kernel, as memory that is only read, and then refuses it. It copies those of one value
 itself.

@@ -1,4 +1,4 @@
-"""mxcomp-declare-types: programs from PyTorch say what they take and give, as IREE has others say it.
+"""mxcomp-declare-types: adds declarations of arguments and results to programs from PyTorch.
 
 IREE wraps functions of tensors for its callers, and writes down their types, which say how numbers, and files of bytes,
 are meant. Its importer of PyTorch's programs makes the wrapper itself, without the types.
@@ -53,7 +53,8 @@ def _declaration(name: str, op: ir.Operation, functions: dict[str, ir.Operation]
 
 
 def _taken(value: ir.Value, functions: dict[str, ir.Operation]) -> ir.Type:
-    """Returns the type that an argument is imported as, here or in what it is given to; its own if nowhere."""
+    """Returns the type that an argument is imported as, here or in the function that it is passed to. Its own if
+    nowhere."""
     for use in value.uses:
         user = use.owner.operation
         if user.name == "hal.tensor.import":

@@ -1,4 +1,4 @@
-"""mxcomp-defer-narrow: what is computed from constants by way of less than a byte is computed at run time.
+"""mxcomp-defer-narrow: computes at run time what depends on constants through elements of less than a byte.
 
 IREE evaluates what depends on nothing but constants when it compiles, on the CPU, and computes elements of less than a
 byte wrongly there, or not at all.
@@ -35,7 +35,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Puts barriers behind constants below `module` that quantisers, or what reads their elements, depend on."""
+    """Puts barriers behind constants below `module` that quantisers, or readers of their elements, depend on."""
     varying = set[ir.Operation]()
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op)]:
@@ -43,7 +43,8 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _is_narrow(op: ir.Operation) -> bool:
-    """Returns whether a linalg op reads, computes or makes elements of less than a byte; a gather is never computed."""
+    """Returns whether a linalg op reads, computes or returns elements of less than a byte. A gather is never
+    computed."""
     if indexing_maps(op) is None or not op.results or is_recognised(op) or GATHER in op.attributes:
         return False
     kinds = [argument.type for argument in op.regions[0].blocks[0].arguments]

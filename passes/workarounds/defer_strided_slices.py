@@ -1,4 +1,4 @@
-"""mxcomp-defer-strided-slices: slices with steps of constants are taken at run time.
+"""mxcomp-defer-strided-slices: takes strided slices of constants at run time.
 
 IREE takes them when it compiles, on the CPU, whose code generation fails over some.
 
@@ -30,7 +30,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Puts barriers behind constants below `module` that slices with steps are taken of."""
+    """Puts barriers behind constants below `module` of which strided slices are taken."""
     varying = set[ir.Operation]()
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if _has_steps(op)]:

@@ -1,4 +1,4 @@
-"""mxcomp-extend-elements: a contraction that was not recognised gets elements and scales as f32.
+"""mxcomp-extend-elements: gives a contraction that was not recognised its elements and scales as f32.
 
 So nothing takes it for a scaled matmul: of scales of 8 bits in shared memory, IREE reads some that no lane wrote.
 6-bit elements are mxcomp-unpack-elements's.
@@ -41,7 +41,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites contractions below `module` that look like scaled matmuls, and are none of ours."""
+    """Rewrites contractions below `module` that look like scaled matmuls, and were not recognised."""
     for op, decision in left_to_iree(module):
         if decision.reason is not None and decision.index is None and not claimed(op):
             _extend_elements(op, decision)
@@ -67,7 +67,7 @@ def _extend_elements(op: ir.Operation, decision: Decision) -> None:
 
 
 def _is_extended(argument: ir.Value) -> bool:
-    """Returns whether all that a body does with a value is to multiply an element by its scale."""
+    """Returns whether a body uses a value only to multiply an element by its scale."""
     users = [(use.owner.operation.name, use.operand_number) for use in argument.uses]
     if not isinstance(argument.type, ir.FloatType) or is_six_bit(argument.type):  # mxcomp-unpack-elements takes those
         return False
@@ -76,7 +76,7 @@ def _is_extended(argument: ir.Value) -> bool:
 
 
 def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
-    """Returns what arith.scaling_extf gives for an element or a scale that is f32 already."""
+    """Returns the result of arith.scaling_extf for an element or a scale that is f32 already."""
     if op.name != "arith.scaling_extf":
         return None
     (element, scale), f32 = operands, ir.F32Type.get()

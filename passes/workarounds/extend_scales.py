@@ -1,4 +1,4 @@
-"""mxcomp-extend-scales: scales that are extended on their own are so bit by bit.
+"""mxcomp-extend-scales: extends scales on their own bit by bit.
 
 IREE takes code 0, which is 2^-127, for 0.
 

@@ -1,4 +1,4 @@
-"""mxcomp-fall-back: multiplies dequantised values where IREE's own lowering of a scaled matmul would not do.
+"""mxcomp-fall-back: multiplies dequantised values where IREE's own lowering of a scaled matmul is wrong or slow.
 
 IREE lays 8-bit operands out wrongly for scaled MFMA: results are wrong where scales differ. It cannot load 6-bit
 ones. A recognised matmul that got no layout of ours is taken apart, unless its operands are 4-bit, as they are needed
@@ -52,7 +52,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Takes apart every recognised matmul below `module` that was left to IREE, but those that it compiles well."""
+    """Rewrites every recognised matmul below `module` that was left to IREE, except those that it compiles well."""
     for op, decision in left_to_iree(module):
         if decision.reason is not None and decision.index is not None and len(op.operands) == ACC + 1:
             _check_sizes(op)
@@ -66,7 +66,7 @@ def _check_sizes(op: ir.Operation) -> None:
 
 
 def _compiles_well(op: ir.Operation) -> bool:
-    """Returns whether IREE's own lowering of a scaled matmul in canonical form is right, and makes a good kernel."""
+    """Returns whether IREE's own lowering of a scaled matmul in canonical form is right and efficient."""
     problem = problem_of(op)
     return (
         problem.types[LHS] == problem.types[RHS] == _FP4
@@ -97,7 +97,7 @@ def _take_apart(op: ir.Operation, decision: Decision) -> None:
 
 
 def _values(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: ir.Value) -> list[ir.Value]:
-    """Returns what is multiplied: f32, or activations that are not quantised, and weights like them."""
+    """Returns the factors: f32, or unquantised activations, and weights of the same type."""
     if str(build.element(lhs)) != ACTIVATIONS:
         return [_dequantised(lhs, lhs_scale), _dequantised(rhs, rhs_scale)]
     activations = _narrowed(_dequantised(lhs, lhs_scale)) if is_gathered(lhs) else _flat(lhs)
@@ -133,7 +133,7 @@ def _flat(elements: ir.Value) -> ir.Value:
 
 
 def _narrowed(value: ir.Value) -> ir.Value:
-    """Returns f32 values as bf16, of which they are."""
+    """Returns f32 values as bf16, which represents them exactly."""
     result = build.tensor_type(build.static_sizes(value), ACTIVATIONS)
     sizes = build.dynamic_sizes(value)
     return build.elementwise(result, [value], lambda x: arith.TruncFOp(result.element_type, x).result, sizes)

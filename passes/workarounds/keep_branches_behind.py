@@ -1,4 +1,4 @@
-"""mxcomp-keep-branches-behind: functions that branch are computed behind a product that IREE compiles.
+"""mxcomp-keep-branches-behind: keeps functions that branch out of the dispatch of a product that IREE compiles.
 
 In its dispatch they may get what is read beyond a tensor's edge. That is poison in IREE's vectors, and branches on it
 let LLVM take the whole kernel for unreachable.
@@ -36,14 +36,14 @@ WORKAROUND = Workaround(
 _ROUNDINGS = ("ceil", "floor", "round", "roundeven", "trunc")
 _SIMPLE = ("absf", "absi", "copysign", "exp", "exp2", "fma", "log", "log10", "log2", "rsqrt", "sqrt")
 _BRANCHLESS = frozenset(f"math.{name}" for name in (*_ROUNDINGS, *_SIMPLE))
-"""Functions for which LLVM's AMDGPU target has instructions, or a few in a row."""
+"""Functions that LLVM's AMDGPU target compiles to one or a few instructions without branches."""
 
 _QUOTIENTS = ("ceildivsi", "ceildivui", "divsi", "divui", "floordivsi", "remsi", "remui")
 _DIVISIONS = frozenset(f"arith.{name}" for name in _QUOTIENTS)
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Hides results of products below `module` that are left to IREE, scaled or not."""
+    """Puts barriers behind products below `module` that are left to IREE, scaled or not."""
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if _is_left(op)]:
             _keep_branches_behind(op)
@@ -69,7 +69,7 @@ def _keep_branches_behind(op: ir.Operation) -> None:
 
 
 def _fused(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yields what IREE may compute in the dispatch of a matmul from its result."""
+    """Yields the operations that IREE may fuse into the dispatch of a matmul."""
     for user in list(dict.fromkeys(use.owner.operation for use in op.results[0].uses)):
         if user.name in RESHAPES or (is_elementwise(user) and decision_of(user) is None):
             yield user

@@ -1,4 +1,4 @@
-"""mxcomp-keep-for-callers: an argument that a function returns is what it was when the function was called.
+"""mxcomp-keep-for-callers: keeps the value of an argument that a function returns unchanged but also overwrites.
 
 IREE copies what an operation writes over if something reads it later. It overlooks the caller, where a function returns
 one of its arguments: the buffer itself is returned then, with nothing between it and what has been written into it. A
@@ -42,14 +42,14 @@ _IMPORT, _ASKS = "hal.tensor.import", "hal.buffer_view."
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Exports arguments below `module` that are written over, and returned as they came."""
+    """Exports arguments below `module` that are overwritten, and returned unchanged."""
     with module.context:
         for value, _ in overwriting.written_over(module):
             _keep_for_caller(value)
 
 
 def _keep_for_caller(value: ir.Value) -> None:
-    """Exports an argument that is written over where it is used as it came, as by a return."""
+    """Exports an overwritten argument where its original value is used, as by a return."""
     op = graph.producer(value)
     if op is None or op.name != _IMPORT:
         return

@@ -1,4 +1,4 @@
-"""mxcomp-keep-for-steps: what a step of a loop needs again is not written over by the one before.
+"""mxcomp-keep-for-steps: keeps values that iterations of a loop use again from being overwritten by earlier iterations.
 
 IREE copies what an operation writes over if something reads it later. It overlooks the next step of a loop: what comes
 from outside of a loop, and has one use in it, is written over in the first step (`isSafeToElideCOW` asks for the number
@@ -40,14 +40,14 @@ _LOOPS = ("scf.for", "scf.while")
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Adds uses of values below `module` that are written over in loops."""
+    """Adds uses of values below `module` that are overwritten in loops."""
     with module.context:
         for value, writers in overwriting.written_over(module):
             _keep_for_later_steps(value, writers)
 
 
 def _keep_for_later_steps(value: ir.Value, writers: list[ir.Operation]) -> None:
-    """Adds a use behind what is around loops whose steps may write over a value from outside."""
+    """Adds a use behind loops whose iterations may overwrite a value from outside."""
     owner = value.owner
     scope = owner.owner if isinstance(owner, ir.Block) else owner.parent
     for outermost in {outer for writer in writers if (outer := _around_loops(writer, scope)) is not None}:
@@ -56,7 +56,7 @@ def _keep_for_later_steps(value: ir.Value, writers: list[ir.Operation]) -> None:
 
 
 def _around_loops(op: ir.Operation, scope: ir.Operation) -> ir.Operation | None:
-    """Returns what holds an operation directly inside `scope`; None if no loop is on the way."""
+    """Returns the ancestor of an operation directly inside `scope`; None if no loop is in between."""
     has_loop = False
     while op.parent != scope:
         op = op.parent.operation

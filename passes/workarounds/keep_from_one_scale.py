@@ -1,4 +1,4 @@
-"""mxcomp-keep-from-one-scale: what a scaled conversion with one scale for all reads is kept in memory.
+"""mxcomp-keep-from-one-scale: materialises what a scaled conversion with a single scale reads.
 
 IREE fails if it can make one operation of the conversion and of one that gathers: it leaves an
 "builtin.unrealized_conversion_cast".
@@ -40,7 +40,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _keep(op: ir.Operation) -> None:
-    """Keeps what linalg operations compute, if a scaled conversion with one scale reads it."""
+    """Puts a barrier behind the results of linalg operations that a scaled conversion with a single scale reads."""
     body = op.regions[0].blocks[0]
     if not any(inner.operation.name.startswith("arith.scaling_") for inner in body.operations):
         return

@@ -1,4 +1,4 @@
-"""mxcomp-keep-reads-behind: what is computed from elements of less than a byte is kept in memory where a part is read.
+"""mxcomp-keep-reads-behind: materialises values computed from elements of less than a byte, where a part is read.
 
 So where it is sliced, or read at places that a body computes. IREE moves such reads in front of the computation, and
 cannot load parts of less than a byte; slices with steps it cannot compile in one dispatch with it.
@@ -38,7 +38,7 @@ _SLICE = "tensor.extract_slice"
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Hides what is computed from narrow elements below `module` where IREE would move a read of it."""
+    """Puts barriers behind values computed from narrow elements below `module` where IREE would move a read of them."""
     held: dict[ir.Value, ir.Value] = {}
     with module.context:
         for read in [read for op in outside_dispatches(module) for read in _movable(op)]:
@@ -52,7 +52,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _movable(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yields the reads of a part of a tensor that IREE moves, or computes together with the tensor: slices, and in
+    """Yields the reads of a part of a tensor that IREE moves, or fuses with its producer: slices, and reads in
     bodies."""
     if op.name == _SLICE:
         if _is_used(op):

@@ -1,4 +1,4 @@
-"""mxcomp-keep-slices-behind: slices of what is computed from a matmul that is left to IREE stay behind it.
+"""mxcomp-keep-slices-behind: keeps slices of values computed from a matmul that is left to IREE behind it.
 
 IREE moves them in front of dequantisation, and fails.
 
@@ -34,7 +34,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Hides results of scaled matmuls below `module` that are left to IREE."""
+    """Puts barriers behind scaled matmuls below `module` that are left to IREE."""
     for op, _ in left_to_iree(module):
         _keep_slices_behind(op)
 

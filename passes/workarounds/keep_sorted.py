@@ -1,4 +1,4 @@
-"""mxcomp-keep-sorted: all that is sorted is read.
+"""mxcomp-keep-sorted: adds readers for all results of a sort.
 
 Of a result that nothing reads, as the keys of an argsort, the dispatch is not to return what was sorted. What it would
 be written over is copied, by IREE, into memory that all threads of a workgroup share, where each sorts a row of its
@@ -42,14 +42,13 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def unread(op: ir.Operation) -> list[ir.Value]:
-    """Returns the results of a sort that nothing reads, beside others that are read."""
+    """Returns the unread results of a sort that has other, read results."""
     found = [result for result in op.results if _is_unread(result)] if op.name == SORT else []
     return found if len(found) < len(op.results) else []
 
 
 def _is_unread(value: ir.Value) -> bool:
-    """Returns whether nothing comes of a value's elements: sizes alone, and what is dead itself, which IREE removes
-    later."""
+    """Returns whether a value's elements have no readers: sizes alone are queried, or by dead operations."""
     seen: set[ir.Operation] = set()
     pending = [value]
     while pending:

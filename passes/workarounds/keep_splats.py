@@ -1,4 +1,4 @@
-"""mxcomp-keep-splats: a factor of a product whose elements are all the same is a tensor all the same.
+"""mxcomp-keep-splats: keeps a splat factor of a product as a tensor.
 
 IREE makes it a number, and then fails to distribute the sum.
 
@@ -42,7 +42,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _is_splat(op: ir.Operation | None) -> bool:
-    """Returns whether an operation makes a tensor whose elements are all the same."""
+    """Returns whether an operation makes a splat: a tensor whose elements are all equal."""
     if op is None or op.name != "arith.constant":
         return op is not None and op.name == "linalg.fill"
     value = op.attributes["value"]

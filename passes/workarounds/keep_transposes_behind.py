@@ -1,4 +1,4 @@
-"""mxcomp-keep-transposes-behind: what reads a batch that is left to IREE in another order is computed behind it.
+"""mxcomp-keep-transposes-behind: computes readers of a batch in another order behind a product that is left to IREE.
 
 IREE contracts to that order, and may fail.
 
@@ -34,7 +34,7 @@ _MATRIX = 2
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Hides results of scaled matmuls below `module` that are left to IREE."""
+    """Puts barriers behind scaled matmuls below `module` that are left to IREE."""
     for op, _ in left_to_iree(module):
         _keep_transposes_behind(op)
 

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-constants: constants of 4-, 6- and 8-bit floats are their bytes.
+"""mxcomp-legalise-constants: stores constants of 4-, 6- and 8-bit floats as bytes.
 
 IREE evaluates nothing that is computed from constants of such floats (`mxcomp.codes.constants`), those of globals that
 never change among them.
@@ -36,7 +36,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _store_bytes(op: ir.Operation, module: ir.Operation) -> None:
-    """Lets a global that never changes have bytes."""
+    """Makes an immutable global store bytes."""
     if "initial_value" not in op.attributes or "is_mutable" in op.attributes:
         return
     data, name = constants.in_bytes(op.attributes["initial_value"]), graph.symbol_name(op)

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-exclusive-scans: scans that leave out the element itself include it, of what lies in front.
+"""mxcomp-legalise-exclusive-scans: rewrites exclusive scans as inclusive scans of shifted elements.
 
 IREE lets all threads of a workgroup add up the same accumulator where a scan leaves out the element itself. So it
 gets the elements one place further on, behind the accumulator.
@@ -43,7 +43,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def is_exclusive(op: ir.Operation) -> bool:
-    """Returns whether an operation is a scan without the element itself."""
+    """Returns whether an operation is an exclusive scan."""
     return op.name == _SCAN and not ir.BoolAttr(op.attributes["inclusive"]).value
 
 
@@ -67,7 +67,7 @@ def _include(op: ir.Operation) -> None:
 
 
 def _parts(sizes: list[ir.Value | int]) -> tuple[list[ir.Value], list[int]]:
-    """Dynamic ones, and all with marks in their places."""
+    """Returns dynamic values, and all values with markers for the dynamic ones."""
     dynamic = ir.ShapedType.get_dynamic_size()
     given = [size for size in sizes if not isinstance(size, int)]
     return given, [size if isinstance(size, int) else dynamic for size in sizes]

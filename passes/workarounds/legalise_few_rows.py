@@ -1,4 +1,4 @@
-"""mxcomp-legalise-few-rows: products of 1 to 8 rows of 16-bit floats, over which IREE's compiler ends the process.
+"""mxcomp-legalise-few-rows: rewrites products of 1 to 8 rows of 16-bit floats, on which IREE's compiler crashes.
 
 It divides by zero when it chooses a tile, where K is a known multiple of 128: for a router or a head that is not
 quantised, with a few sequences at once, for example. Rows are those of the first factor; the factors change places. Of
@@ -43,7 +43,7 @@ _NARROW = ("bf16", "f16")
 
 
 class _Rows(NamedTuple):
-    """How many rows the factors of a product have; None if that is dynamic."""
+    """The numbers of rows of a product's factors; None where dynamic."""
 
     first: int | None
     second: int | None
@@ -58,12 +58,12 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def is_fatal(op: ir.Operation) -> bool:
-    """Returns whether IREE's compiler ends the process over an operation."""
+    """Returns whether IREE's compiler crashes on an operation."""
     return _rows(op) is not None
 
 
 def _rows(op: ir.Operation) -> _Rows | None:
-    """Returns the rows of a product of 16-bit floats that IREE fails on; None for all else."""
+    """Returns the rows of a product of 16-bit floats that IREE fails on; None for all others."""
     maps = indexing_maps(op)
     if maps is None or len(maps) != 3 or not all(each.is_projected_permutation for each in maps) or not _is_product(op):
         return None
@@ -81,8 +81,7 @@ def _product(sizes: list[int | None]) -> int | None:
 
 
 def _is_product(op: ir.Operation) -> bool:
-    """Returns whether two factors, 16-bit floats by themselves or before they were extended, are multiplied and
-    summed."""
+    """Returns whether two factors, 16-bit floats or extended from those, are multiplied and summed."""
     if not all(_was_narrow(factor) for factor in list(op.operands)[:2]):
         return False
     names = [inner.operation.name for inner in op.regions[0].blocks[0].operations]
@@ -105,7 +104,7 @@ def _is_narrow(value: ir.Value) -> bool:
 
 
 def _exchange(op: ir.Operation) -> None:
-    """Lets the factors change places. What extends them becomes part, as IREE would do for named products alone."""
+    """Exchanges the factors. Extensions become part of the operation, as IREE does for named products only."""
     *factors, init = op.operands
     one, other, result = indexing_maps(op) or []
     types = [build.element(factor) for factor in factors]
@@ -121,7 +120,7 @@ def _exchange(op: ir.Operation) -> None:
 
 
 def _widen(op: ir.Operation) -> None:
-    """Makes the factors f32 where IREE does not look."""
+    """Extends the factors to f32, hidden from IREE."""
     *factors, init = op.operands
     f32 = ir.F32Type.get()
 

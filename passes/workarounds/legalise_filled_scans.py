@@ -1,4 +1,4 @@
-"""mxcomp-legalise-filled-scans: what a scan adds up is filled in a kernel of its own.
+"""mxcomp-legalise-filled-scans: fills the input of a scan in a separate kernel.
 
 IREE fills it in that of the scan, if what the scan writes over is there already: one thread fills memory that all of a
 workgroup share, and the others read it without waiting.

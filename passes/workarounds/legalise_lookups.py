@@ -1,4 +1,4 @@
-"""mxcomp-legalise-lookups: elements that are looked up in a part of a tensor, which IREE takes from wrong rows.
+"""mxcomp-legalise-lookups: reads elements from a tensor itself instead of a slice of it, where IREE reads wrong rows.
 
 A loop that looks elements up becomes vector gathers, whose places are counted as if the part were a tensor of its own.
 Where IREE takes the part in the same kernel its rows lie as far apart as those of the tensor, and all rows but the
@@ -56,13 +56,13 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _part(op: ir.Operation) -> ir.Operation | None:
-    """Returns the slice that an operation looks up in, which may be cast."""
+    """Returns the slice that an operation reads from, which may be cast."""
     part = graph.producer(graph.without_cast(op.operands[0]))
     return part if part is not None and part.name == _SLICE else None
 
 
 def is_misread(op: ir.Operation) -> bool:
-    """Returns whether an operation looks an element up in a part of a tensor that does not lie in one piece."""
+    """Returns whether an operation reads an element of a slice that is not contiguous."""
     part = graph.producer(graph.look_through_views(op.operands[0])) if op.name == _LOOKUP else None
     while part is not None and part.name == _SLICE:
         if not _is_one_piece(part):
@@ -72,7 +72,7 @@ def is_misread(op: ir.Operation) -> bool:
 
 
 def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:
-    """Returns the same lookup in what a part is of."""
+    """Returns the same read from the source of the slice."""
     indices = iter(list(op.operands)[1:])
     with op.location, ir.InsertionPoint(op):
         subscripts = [
@@ -100,7 +100,7 @@ def _mixed(static: Iterable[int], given: Iterable[ir.Value]) -> list[_Number]:
 
 
 def _dropped(part: ir.Operation) -> Iterator[bool]:
-    """Says of each dimension of what a slice is of whether the slice has none for it."""
+    """Returns, for each dimension of a slice's source, whether the slice drops it."""
     left = list(ir.RankedTensorType(part.results[0].type).shape)
     for size in part.opview.static_sizes:
         is_dropped = size == 1 and left[:1] != [1]
@@ -119,7 +119,7 @@ def _index(number: _Number) -> ir.Value:
 
 
 def _is_one_piece(part: ir.Operation) -> bool:
-    """Returns whether what a slice takes lies in one piece: behind the first dimension of which it takes several,
+    """Returns whether a slice is contiguous: after the first dimension of which it takes several elements, it takes
     all."""
     sizes, steps = list(part.opview.static_sizes), list(part.opview.static_strides)
     whole = build.static_sizes(part.operands[0])

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-overwriting: operations that write over a tensor read no part of it by another operand.
+"""mxcomp-legalise-overwriting: makes operations overwrite a copy if they also read the tensor by another operand.
 
 What an operation reads and writes over at once, as in x[:, 1:3] = x[:, 0:2], IREE takes for one buffer: elements that
 are written are read again, or the kernel cannot be compiled. It writes over a copy instead.
@@ -41,29 +41,28 @@ _WRITTEN = {
     "iree_linalg_ext.fft": [-2, -1],
     "tensor.insert_slice": [1],
 }
-"""The operands that operations write over."""
+"""The operands that operations overwrite."""
 
 
 def places_written(op: ir.Operation) -> list[int]:
-    """Returns which of its operands an operation writes over."""
+    """Returns the indices of the operands that an operation overwrites."""
     count = len(op.operands)
     return list(range(count)) if op.name == SORT else [i % count for i in _WRITTEN.get(op.name, ())]
 
 
 def written(op: ir.Operation) -> list[ir.Value]:
-    """Returns what an operation writes over."""
+    """Returns the values that an operation overwrites."""
     return [op.operands[i] for i in places_written(op)]
 
 
 def repeats(op: ir.Operation) -> bool:
-    """Returns whether an operation reads what it writes over by another operand, or writes over it twice."""
+    """Returns whether an operation reads an overwritten value by another operand, or overwrites it twice."""
     roots = [graph.look_through(value, SLICES) for value in op.operands]
     return any(roots.count(graph.look_through(value, SLICES)) > 1 for value in written(op))
 
 
 def may_be_one(op: ir.Operation) -> bool:
-    """Returns whether CSE may make one of what an operation writes over and another operand, or of what these are parts
-    of."""
+    """Returns whether CSE may merge an overwritten operand with another one, or the sources of both."""
     sides = (
         [list(op.operands), [graph.look_through(value, SLICES) for value in op.operands]] if places_written(op) else []
     )
@@ -86,7 +85,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _write_over_copy(op: ir.Operation, written: int) -> None:
-    """Gives an operation a copy to write over if another operand of it is the same tensor, or a part of it."""
+    """Gives an operation a copy to overwrite if another operand is the same tensor, or a part of it."""
     others = [value for i, value in enumerate(op.operands) if i != written]
     target = op.operands[written]
     if graph.look_through(target, SLICES) in [graph.look_through(value, SLICES) for value in others]:
@@ -94,13 +93,13 @@ def _write_over_copy(op: ir.Operation, written: int) -> None:
 
 
 def _apart(value: ir.Value) -> ir.Value:
-    """Returns a value that IREE computes in no kernel but its own; it repeats gathers in those of what reads them."""
+    """Returns a value that IREE computes in a separate kernel; it repeats gathers in the kernels that read them."""
     op = graph.producer(graph.look_through_views(value))
     return build.barrier(value) if op is not None and op.name == _GATHER else value
 
 
 def copy(value: ir.Value) -> ir.Value:
-    """Returns a copy in a dispatch of its own, at the insertion point."""
+    """Returns a copy in a separate dispatch, at the insertion point."""
     value = _apart(value)
     kind, sizes = ir.RankedTensorType(value.type), build.dynamic_sizes(value)
     maps, loops = [ir.AffineMap.get_identity(kind.rank)] * 2, ["parallel"] * kind.rank

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-producers: what IREE repeats in kernels that cannot hold it is computed in a kernel of its own.
+"""mxcomp-legalise-producers: computes producers in separate kernels where IREE would clone them into kernels that fail.
 
 IREE clones fills, constants, casts to wider floats, gathers and slices into the dispatches that read them
 (`isCloneableIntoDispatchOp`). What is written over by places that are calculated cannot be tiled with its kernel: it
@@ -46,7 +46,7 @@ _ALL = ("linalg.", "tensor.", "arith.", "iree_linalg_ext.", "iree_tensor_ext.")
 
 @dataclass(frozen=True)
 class _Rule:
-    """Operands (none: all) that are not to be made by operations whose names begin so."""
+    """Operands (none: all) that must not be computed by operations whose names begin with these prefixes."""
 
     operands: tuple[int, ...]
     producers: tuple[str, ...]

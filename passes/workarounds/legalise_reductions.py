@@ -1,4 +1,4 @@
-"""mxcomp-legalise-reductions: reductions of integers that IREE gets wrong on a wave, as ones it gets right.
+"""mxcomp-legalise-reductions: rewrites reductions of integers that IREE miscompiles on a wave.
 
 Where the 64 lanes of a wave reduce together, IREE starts a signed maximum of up to 32 bits from 0, a signed minimum
 from −1, an unsigned maximum of 64 bits from the least signed number, an unsigned minimum from the greatest, and a
@@ -52,7 +52,7 @@ _LEAST_WIDTH, _WIDE = 16, 32
 
 
 class _Form(NamedTuple):
-    """An operation to combine codes with, and whether codes have all bits flipped, the sign only, or none."""
+    """An operation that combines codes, and whether codes have all bits flipped, the sign only, or none."""
 
     combiner: str
     flipped: str
@@ -67,7 +67,7 @@ _SIGNED = ("arith.maxsi", "arith.minsi")
 
 @dataclass(frozen=True)
 class _Code:
-    """What stands for numbers of a type while they are reduced."""
+    """The encoding of numbers of a type while they are reduced."""
 
     number: ir.IntegerType
     signed: bool
@@ -108,7 +108,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def may_be_shared(op: ir.Operation) -> bool:
-    """Returns whether so many numbers are reduced, or perhaps are, that a wave may share them."""
+    """Returns whether so many numbers may be reduced by a whole wave."""
     steps = steps_reduced(op)
     return steps is None or steps > MX_BLOCK
 
@@ -143,7 +143,7 @@ def _legalise(op: ir.Operation, position: int) -> None:
 
 
 def _code(combiner: ir.Operation) -> _Code | None:
-    """Returns what stands for what an operation combines; None if IREE gets that right, or it is no such operation."""
+    """Returns the encoding for a reduction; None if IREE compiles it correctly, or it is of another form."""
     kind = combiner.results[0].type
     if not isinstance(kind, ir.IntegerType) or kind.width == 1 or len(combiner.operands) != 2:
         return None
@@ -154,7 +154,7 @@ def _code(combiner: ir.Operation) -> _Code | None:
 
 
 def _coded(init: ir.Value, codes: ir.RankedTensorType, code: _Code) -> ir.Value:
-    """Returns what a reduction starts from, as codes."""
+    """Returns the initial value of a reduction, as codes."""
     fill = graph.producer(init)
     if fill is not None and fill.name == "linalg.fill":
         return build.filled(code.of(fill.operands[0]), codes, build.dynamic_sizes(init))

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-sorts: a sort that has an operand twice has it once: elements of both go the same ways.
+"""mxcomp-legalise-sorts: removes repeated operands of a sort.
 
 IREE takes what a sort reads and what it writes over for one buffer, and swaps elements of that twice.
 

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-steps: a slice has no step along a dimension of which it takes one element.
+"""mxcomp-legalise-steps: removes the step of a slice along a dimension of which it takes one element.
 
 The step says nothing there, but IREE fails over it.
 

@@ -1,4 +1,4 @@
-"""mxcomp-legalise-topk: the largest elements, which IREE gets wrong on GPUs.
+"""mxcomp-legalise-topk: rewrites top-k, which IREE miscompiles on GPUs, as a sort.
 
 All threads of a workgroup insert each element into one table of the k first, which then has it twice. So rows are
 sorted, equal elements by their place, as one thread does for each row.
@@ -46,7 +46,7 @@ _SORT, _YIELD = "iree_linalg_ext.sort", "iree_linalg_ext.yield"
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites each below `module`."""
+    """Rewrites each top-k below `module`."""
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name in NAMES]:
             if not graph.is_in_dispatch(op):
@@ -78,7 +78,7 @@ def _is_filled(value: ir.Value) -> bool:
 
 
 def _indices(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:
-    """Returns the place of each element along an axis."""
+    """Returns the index of each element along an axis."""
     rank = ir.RankedTensorType(x.type).rank
     kind = build.tensor_type(build.static_sizes(x), str(element))
     init = build.empty(kind, build.dynamic_sizes(x))
@@ -90,8 +90,7 @@ def _indices(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:
 
 
 def _sorted(tensors: Sequence[ir.Value], axis: int, order: ir.Block) -> Sequence[ir.Value]:
-    """Returns both sorted by the first, in an order that is a block of two arguments; where it has none, by the
-    second."""
+    """Returns both tensors sorted by the first, in the order of a block of two arguments, else by the second."""
     i64 = ir.IntegerType.get_signless(64)
     attributes = {
         "dimension": ir.IntegerAttr.get(i64, axis),
@@ -112,7 +111,7 @@ def _sorted(tensors: Sequence[ir.Value], axis: int, order: ir.Block) -> Sequence
 
 
 def _inlined(block: ir.Block, *arguments: ir.Value) -> ir.Value:
-    """Returns what a block yields of other arguments, computed at the insertion point."""
+    """Returns what a block yields for other arguments, computed at the insertion point."""
     values = dict(zip(block.arguments, arguments, strict=True))
     *body, last = (view.operation for view in block.operations)
     for old in body:
@@ -124,7 +123,7 @@ def _inlined(block: ir.Block, *arguments: ir.Value) -> ir.Value:
 
 
 def _first(value: ir.Value, like: ir.Value, axis: int) -> ir.Value:
-    """As many elements along an axis as another tensor has, whose sizes are the same elsewhere."""
+    """Returns the first elements along an axis, as many as another tensor has, whose other sizes are equal."""
     kind = ir.RankedTensorType(like.type)
     rank, dynamic = kind.rank, ir.ShapedType.get_dynamic_size()
     sizes = [dynamic if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(rank)]

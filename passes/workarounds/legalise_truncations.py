@@ -1,4 +1,4 @@
-"""mxcomp-legalise-truncations: conversions to f4E2M1FN have a scale of 1.
+"""mxcomp-legalise-truncations: gives conversions to f4E2M1FN a scale of 1.
 
 IREE's `arith.truncf` to f4E2M1FN takes −0.3 to +0.5 and ties away from zero. One with scale 1 means the same, and is a
 single instruction of the hardware.
@@ -60,7 +60,7 @@ def _replace(op: ir.Operation, new: Callable[[ir.Operation], ir.Value]) -> None:
 
 
 def _with_scale_one(op: ir.Operation) -> ir.Value:
-    """Returns `arith.truncf` as `arith.scaling_truncf`, by way of f32, which holds every f16 and bf16."""
+    """Returns `arith.truncf` as `arith.scaling_truncf`, by way of f32, which represents every f16 and bf16."""
     x, f32, e8m0 = op.operands[0], ir.F32Type.get(), ir.Float8E8M0FNUType.get()
     if _element(x.type).width < 32:
         x = arith.ExtFOp(_like(x.type, f32), x).result

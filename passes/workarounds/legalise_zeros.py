@@ -1,4 +1,4 @@
-"""mxcomp-legalise-zeros: elementwise operations that read an operand at 0, which IREE may crash over.
+"""mxcomp-legalise-zeros: removes constant-0 subscripts of elementwise operations, on which IREE may crash.
 
 Where IREE moves a transposition across one, it takes every subscript for a loop, and that of a 0 from memory that is
 no loop's. The operand is read without the dimension instead.
@@ -46,7 +46,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _drop_zeros(op: ir.Operation) -> None:
-    """Reads each operand by loops alone."""
+    """Makes an operation read each operand by loops alone."""
     *inputs, output = indexing_maps(op) or []
     maps = []
     for position, affine_map in enumerate(inputs):
@@ -71,7 +71,7 @@ def _has_more(value: ir.Value, dims: list[int]) -> bool:
 
 
 def _without(value: ir.Value, zeros: list[int]) -> ir.Value:
-    """Returns a tensor without these dimensions: what it has at 0 in them."""
+    """Returns a tensor's slice at 0 of these dimensions, without them."""
     kept = [i for i in range(ir.RankedTensorType(value.type).rank) if i not in zeros]
     if _has_more(value, zeros):
         return _slice(value, kept)

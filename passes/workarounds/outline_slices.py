@@ -1,4 +1,4 @@
-"""mxcomp-outline-slices: slices that a contraction reads are taken in a dispatch of their own.
+"""mxcomp-outline-slices: takes slices that a contraction reads in a separate dispatch.
 
 IREE takes them in that of the contraction, and reads other elements of their sources.
 
@@ -34,7 +34,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Puts barriers behind slices that scaled matmuls below `module` read, those that are values by now left out."""
+    """Puts barriers behind slices that scaled matmuls below `module` read, except those already computed as values."""
     for op, decision in left_to_iree(module):
         is_canonical = decision.index is not None and len(op.operands) == ACC + 1
         if decision.reason is not None and (is_canonical or (decision.index is None and not claimed(op))):

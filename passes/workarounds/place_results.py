@@ -1,4 +1,4 @@
-"""mxcomp-place-results: what is made of nothing, and then written over, is a tensor that IREE copies.
+"""mxcomp-place-results: gives dispatches without tensor operands buffers for results that are overwritten.
 
 IREE lets operations like sort, scatter and tensor.insert_slice write over an operand, and copies it first where
 something else reads it too. Where a dispatch without tensors as operands has made it, an iota for example, it does not
@@ -45,7 +45,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Gives dispatches below `module` tensors for their results, where these are written over."""
+    """Gives dispatches below `module` tensors for their results, where these are overwritten."""
     with module.context:
         for op in list(graph.walk(module, bodies=False)):
             if op.name == DISPATCH and not _takes_tensors(op) and any(map(overwriting.writers, op.results)):
@@ -58,7 +58,7 @@ def _takes_tensors(dispatch: ir.Operation) -> bool:
 
 
 def _place(dispatch: ir.Operation) -> None:
-    """Makes a dispatch once more, with tensors for all of its results as operands."""
+    """Copies a dispatch with tensors for all of its results as operands."""
     sizes = iter(dispatches.result_dims(dispatch))
     kinds = [ir.RankedTensorType(result.type) for result in dispatch.results]
     dims = [[next(sizes) for i in range(kind.rank) if kind.is_dynamic_dim(i)] for kind in kinds]

@@ -1,4 +1,4 @@
-"""mxcomp-renumber-workloads: sizes of a dispatch are known by the first place that they have in its workload.
+"""mxcomp-renumber-workloads: refers to a size in a dispatch's workload by its first occurrence.
 
 IREE drops operands of workloads that are there twice, and then takes all but the first of them for number 0 where
 a kernel asks for them by number: of a kernel for [%m, %units, %units, %m], whose loop over workgroups has as many steps
@@ -39,7 +39,7 @@ _NUMBER = "ordinal"
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Renumbers what executables below `module` ask for, by all dispatches that may call them."""
+    """Renumbers workload ordinals in executables below `module`, considering all dispatches that may call them."""
     with module.context:
         workloads: dict[str, list[list[ir.Value]]] = defaultdict(list)
         for op in graph.walk(module, bodies=False):

@@ -1,4 +1,4 @@
-"""mxcomp-scale-scores: attention multiplies scores by its scale, in f32, and not queries of 16 bits.
+"""mxcomp-scale-scores: makes attention scale its scores in f32, not queries of 16 bits.
 
 Before:
 
@@ -42,7 +42,7 @@ _SHORT = ("bf16", "f16")
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites each attention of 16-bit floats below `module` whose scale is known and whose scores are as they are."""
+    """Rewrites each attention of 16-bit floats below `module` whose scale is known and whose scores are unmodified."""
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name == _ATTENTION]:
             if str(build.element(op.operands[_QUERY])) in _SHORT:

@@ -1,4 +1,4 @@
-"""mxcomp-separate-variables: variables that begin with the same value have memory of their own.
+"""mxcomp-separate-variables: gives variables with equal initial values separate memory.
 
 IREE makes one buffer of equal initial values. Where two variables (mutable globals) begin with it, both are that
 buffer from then on: what is written into one in indices, as rows of a cache, is in the other. Each but the first begins
@@ -41,7 +41,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Gives all variables of `module` but the first an initializer."""
+    """Gives all such variables of `module` but the first an initializer."""
     with module.context:
         for op in shared(module):
             with op.location, ir.InsertionPoint.after(op):
@@ -49,12 +49,12 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def shared(module: ir.Operation) -> list[ir.Operation]:
-    """Returns the variables that may share their initial value with one before."""
+    """Returns the variables that may share their initial value with an earlier one."""
     return [view.operation for view in graph.module_block(module).operations if is_variable(view.operation)][1:]
 
 
 def is_variable(op: ir.Operation) -> bool:
-    """Returns whether it is a mutable global, a tensor that begins with elements that are known."""
+    """Returns whether it is a mutable global, a tensor with known initial elements."""
     if op.name != "util.global" or "is_mutable" not in op.attributes or "initial_value" not in op.attributes:
         return False
     value = op.attributes["initial_value"]

@@ -1,4 +1,4 @@
-"""mxcomp-split-subscripts: what a wave reduces is read by one loop for each dimension, without which IREE fails.
+"""mxcomp-split-subscripts: makes reductions on a wave read each dimension by a single loop, without which IREE fails.
 
 A quantiser that is written over rows may read element i of block b at b * 32 + i. IREE computes it together with a
 product of one row or column that reads its result, and where lanes of a wave share that, it packs the loops that are
@@ -41,7 +41,7 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites reductions outside of dispatches below `module`, and what is computed element by element for them."""
+    """Rewrites reductions outside of dispatches below `module`, and their elementwise producers."""
     with module.context:
         found: dict[ir.Operation, None] = {}
         for op in graph.walk(module, bodies=False):
@@ -53,7 +53,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _add_with_producers(op: ir.Operation, found: dict[ir.Operation, None]) -> None:
-    """Adds an operation and those that IREE may make one with it."""
+    """Adds an operation and the producers that IREE may fuse with it."""
     pending = [op]
     while pending:
         op = pending.pop()
@@ -64,7 +64,7 @@ def _add_with_producers(op: ir.Operation, found: dict[ir.Operation, None]) -> No
 
 
 def _split(op: ir.Operation) -> None:
-    """Reads each input by one loop for each dimension, if its dimensions are products of loops."""
+    """Makes an operation read each input by one loop per dimension, if its dimensions are products of loops."""
     maps = indexing_maps(op) or []
     sizes = loop_sizes(op, maps)
     for position, value in enumerate(inputs(op)):
@@ -80,7 +80,7 @@ def _split(op: ir.Operation) -> None:
 
 
 def _loops(expression: ir.AffineExpr, size: int | None, sizes: dict[int, int | None]) -> list[ir.AffineExpr]:
-    """Returns the loops that together go through a dimension once, outermost first; the subscript as it is if they do
+    """Returns the loops that together iterate over a dimension once, outermost first. The subscript itself if they do
     not."""
     terms, stride = sorted(_terms(expression)), 1
     for factor, loop in terms:
@@ -106,7 +106,7 @@ def _terms(expression: ir.AffineExpr) -> Iterator[tuple[int, int]]:
 
 
 def _expanded(value: ir.Value, groups: list[list[ir.AffineExpr]], sizes: dict[int, int | None]) -> ir.Value:
-    """Returns a tensor with a dimension for each loop of these groups, one group for each dimension that it has."""
+    """Returns a tensor with a dimension for each loop of these groups, one group per dimension."""
     shape: list[int | None] = []
     groups_: list[list[int]] = []
     for group, size in zip(groups, build.static_sizes(value), strict=True):

@@ -1,4 +1,4 @@
-"""mxcomp-sum-in-f32: a contraction that rounds each product to 16 bits sums in f32, and rounds the sum.
+"""mxcomp-sum-in-f32: sums products in f32, and rounds the sum, where a contraction rounds each product to 16 bits.
 
 IREE cannot distribute the former to threads. Recognised matmuls sum so as well.
 
@@ -38,14 +38,14 @@ WORKAROUND = Workaround(
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Rewrites contractions below `module` that look like scaled matmuls, and are none of ours."""
+    """Rewrites contractions below `module` that look like scaled matmuls, and were not recognised."""
     for op, decision in left_to_iree(module):
         if decision.reason is not None and decision.index is None and not claimed(op):
             _sum_in_f32(op, decision)
 
 
 def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
-    """Puts a contraction that adds f32 products in the place of one that rounds each to what it yields."""
+    """Replaces a contraction that rounds each product by one that adds f32 products."""
     accumulator = list(op.regions[0].blocks[0].arguments)[-1]
     add = graph.producer(linalg_ops.yielded(op))
     if add is None or add.name != "arith.addf" or len(list(accumulator.uses)) != 1:

@@ -1,4 +1,4 @@
-"""mxcomp-take-bytes: arguments and results of 4- and 6-bit floats, which IREE's runtime cannot have, as bytes.
+"""mxcomp-take-bytes: makes arguments and results of 4- and 6-bit floats bytes, as IREE's runtime lacks these types.
 
 Before:
 
@@ -57,7 +57,7 @@ def _take_bytes(function: ir.Operation) -> None:
 
 
 def _in_bytes(kind: ir.Type) -> ir.Type:
-    """Returns the type of a tensor's bytes, if its elements have less and fill whole ones; others as they are."""
+    """Returns the type of a tensor's bytes, if its elements are smaller and fill whole bytes; others unchanged."""
     element = ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind
     if not isinstance(kind, ir.RankedTensorType) or not isinstance(element, ir.FloatType) or element.width >= 8:
         return kind

@@ -1,4 +1,4 @@
-"""mxcomp-unpack-elements: a byte for each element of less than a byte, where IREE cannot store or load such elements.
+"""mxcomp-unpack-elements: uses a byte for each element of less than a byte where IREE cannot load or store them.
 
 IREE stores elements of 2 and 4 bits from several lanes so that they overwrite each other, cannot load them from
 rows that are no whole bytes, and can neither store nor load 6-bit ones. So tensors of them that linalg ops compute, and
@@ -59,11 +59,11 @@ _MOVES = (
     "tensor.concat",
     "tensor.cast",
 )
-"""Operations that only move elements, whatever these are."""
+"""Operations that only move elements of any type."""
 _SLICE = "tensor.extract_slice"
 
 _COMPILED = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executable", "hal.executable")
-"""What is left alone: dispatches that someone has formed already."""
+"""Operations that are left unchanged: dispatches that are formed already."""
 
 _OF_NAMED_OPS = {"permutation", "dimensions", "dilations", "strides", "cast", "linalg.memoized_indexing_maps"}
 """Attributes that named operations have and generic ones do not."""
@@ -72,7 +72,7 @@ _ENCODED = ("iree_encoding.set_encoding", "tensor.dim")
 
 
 def run(module: ir.Operation, options: Options) -> None:
-    """Widens what is computed in less than a byte below `module`. Raises InputError for what has no meaning so."""
+    """Unpacks computations on elements of less than a byte below `module`. Raises InputError for unsupported ones."""
     widening = _Widening()
     with module.context:
         for op in list(outside_dispatches(module)):
@@ -104,7 +104,7 @@ def _is_loadable(value: ir.Value) -> bool:
 
 
 def is_calculation(op: ir.Operation) -> bool:
-    """Returns whether it is a linalg op, but a gather, which is only read, or an encoded matmul."""
+    """Returns whether it is a linalg op, but neither a gather, which is only read, nor an encoded matmul."""
     if indexing_maps(op) is None or len(op.results) != 1 or GATHER in op.attributes:
         return False
     decision = decision_of(op)
@@ -112,7 +112,7 @@ def is_calculation(op: ir.Operation) -> bool:
 
 
 def _only_encoded(value: ir.Value) -> bool:
-    """Returns whether what reads it, reshaped or not, are encodings: materialisation decides what becomes of it."""
+    """Returns whether all readers, through reshapes, are encodings, which materialisation handles."""
     for user in (use.owner.operation for use in value.uses):
         moves = user.name in (*_MOVES, *BITCASTS) and is_narrow_tensor(user.results[0])
         gathered = user.name in BITCASTS and not moves and _only_gathered(user.results[0])
@@ -122,7 +122,7 @@ def _only_encoded(value: ir.Value) -> bool:
 
 
 def _only_gathered(value: ir.Value) -> bool:
-    """Returns whether what reads bytes are gathers by ids, which are only encoded as elements."""
+    """Returns whether all readers of bytes are gathers by ids, which are only encoded as elements."""
     for user in (use.owner.operation for use in value.uses):
         gather = user.parent
         if user.name != "tensor.extract" or gather is None or not gather.results:
@@ -139,13 +139,14 @@ def _only_gathered(value: ir.Value) -> bool:
 
 @dataclass
 class _Widening:
-    """`codes` are tensors of i8 by the tensors that they stand for; `replaced` have them in their place."""
+    """The state of the pass: `codes` are tensors of i8 by the narrow tensors that they represent; `replaced` have them
+    in their place."""
 
     codes: dict[ir.Value, ir.Value] = field(default_factory=dict)
     replaced: list[ir.Operation] = field(default_factory=list)
 
     def visit(self, op: ir.Operation) -> None:
-        """Computes an operation on codes, if it has to do with narrow elements that IREE cannot handle."""
+        """Computes an operation on codes, if it involves narrow elements that IREE cannot handle."""
         if op.name in _MOVES:
             if is_narrow_tensor(op.results[0]) and self._concerns(op):
                 self._replace(op, self._moved(op))
@@ -172,8 +173,7 @@ class _Widening:
         op.erase()
 
     def _concerns(self, op: ir.Operation) -> bool:
-        """Returns whether an operation reads what IREE cannot load, or what is codes already, or stores narrow
-        elements."""
+        """Returns whether an operation reads what IREE cannot load, or codes, or stores narrow elements."""
         stores = is_narrow_tensor(op.results[0])
         if stores and _only_encoded(op.results[0]):
             return False
@@ -220,14 +220,14 @@ class _Widening:
             return new.results[0]
 
     def _input(self, value: ir.Value, reduces: bool) -> ir.Value:
-        """Returns what an operation reads in the place of a value: codes, f32 where it would decode them many times."""
+        """Returns the replacement of an operand: codes, or f32 where it would decode them many times."""
         if not is_narrow_tensor(value) or (value not in self.codes and _is_loadable(value)):
             return value
         code = self._code(value)
         return packed.decoded(code, value.type) if reduces and is_six_bit(value.type) else code
 
     def _code(self, value: ir.Value) -> ir.Value:
-        """Returns the codes of a narrow tensor; made at the insertion point of what reads it, if it is stored without
+        """Returns the codes of a narrow tensor. Made at the insertion point of the reader, if it is stored without
         gaps."""
         if value in self.codes:
             return self.codes[value]
@@ -240,7 +240,7 @@ class _Widening:
         return build.barrier(stored_codes(value))
 
     def finish(self) -> None:
-        """Gives what still reads a replaced tensor its codes without gaps, and erases what nothing reads."""
+        """Gives the remaining readers of a replaced tensor its packed codes, and erases what nothing reads."""
         for op in self.replaced:
             value = op.results[0]
             others = [use.owner.operation for use in value.uses]

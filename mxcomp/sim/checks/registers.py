@@ -143,7 +143,7 @@ def _in_order(wave: Wave, flight: Flight, written: RegisterSet) -> bool:
 
 
 def _undefined(wave: Wave, facts: Facts, undefined: RegisterSet) -> None:
-    """Tracks registers never written, and what is computed from them; reports those that can affect memory or control
+    """Tracks registers never written, and what is computed from them. Reports those that can affect memory or control
     flow."""
     lowest = (undefined & -undefined).bit_length() - 1
     origin = wave.origins.get(lowest) or Origin(facts.instruction, lowest)

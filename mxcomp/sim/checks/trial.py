@@ -127,7 +127,7 @@ class Trial:
     def read(
         self, space: Space, wave: Issuer, i: Instruction, lanes: Offsets, offsets: Offsets, stride: int = 0
     ) -> None:
-        """Records that lanes read never-written bytes at these offsets of LDS or scratch; `stride` is the size of a
+        """Records that lanes read never-written bytes at these offsets of LDS or scratch. `stride` is the size of a
         lane's scratch."""
         self.suspect = True
         if not self._is_recording:

@@ -1,5 +1,4 @@
-"""Reads of memory that was never written ("uninit"), be it device memory, LDS or scratch, are errors if a result
-depends on them.
+"""Reads of memory that was never written ("uninit") are errors if a result depends on them.
 
 Right kernels read such memory as well: padding whose products nobody stores, whole words of which some bytes count,
 bytes of which they replace four bits. So a workgroup that has read some is run again from the same state, with other
@@ -66,7 +65,7 @@ class UnwrittenCheck:
         return counters
 
     def _affect_results(self, doubts: Doubts, suspect: _SuspectWorkgroup) -> bool:
-        """Returns whether results depend on the registers in doubt, here or in an earlier workgroup; repeated doubts
+        """Returns whether results depend on the registers in doubt, here or in an earlier workgroup. Repeated doubts
         are examined ever more rarely.
 
         Those are the first, second, fourth, eighth … workgroup that has them.

@@ -119,8 +119,7 @@ def _reduced(builder: llvm.IRBuilder, name: str, values: ir.Value) -> ir.Value:
 
 
 def _refuse_structured(builder: llvm.IRBuilder, bound: dict[str, ir.Value]) -> None:
-    """Leaves buffers to the NumPy engine that add the thread ID, swizzle indices, or have both index and stride, whose
-    range rule is another."""
+    """Leaves buffers with other address rules to the NumPy engine: add-thread-ID, swizzle, index with stride."""
     odd = builder.and_(bound["w3"], ir.constant(ir.i32, 1 << 23))
     if "index" in bound:
         odd = builder.or_(odd, builder.and_(bound["w1"], ir.constant(ir.i32, 1 << 31 | 0x3FFF << 16)))

@@ -104,7 +104,7 @@ def _total(
 
 
 def _define_insert(module: llvm.Module) -> llvm.Function:
-    """Defines i64 insert(counts, kept, bank, word), which remembers the word if it is new to the bank, and returns the
+    """Defines i64 insert(counts, kept, bank, word). It remembers the word if it is new to the bank, and returns the
     bank's number of words."""
     function = ir.internal(module, "conflicts.insert", ir.i64, [ir.pointer, ir.pointer, ir.i64, ir.i64])
     counts, kept, bank, word = function.args

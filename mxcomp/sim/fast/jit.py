@@ -97,7 +97,7 @@ def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
 
 
 def objects(key: str, make: Callable[[], str]) -> bytes:
-    """Returns the object code of this key from the cache; if it is not there, it is made from the LLVM IR that `make`
+    """Returns the object code of this key from the cache. If it is not there, it is made from the LLVM IR that `make`
     gives."""
     digest = _digest(key)
     found = object_cache.load(digest)

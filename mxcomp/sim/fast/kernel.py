@@ -163,7 +163,7 @@ def emit_plain(frame: Frame, i: Instruction) -> None:
 
 
 def _default(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
-    """The last instruction of a segment, none that jumps: memory, something untraceable, or an ordinary one."""
+    """Emits the last instruction of a segment that is no branch: memory, something untraceable, or an ordinary one."""
     if not interrupts(i):
         emit_plain(frame, i)
     elif parse(i.mnemonic) is None:

@@ -18,7 +18,7 @@ VectorRead = Callable[[Wave], Any]
 
 
 def scalar_read(operand: Operand, letter: str) -> ScalarRead:
-    """Returns a reader of an SGPR, a pair, or a constant as an unsigned int; a signed letter (i, I) gives a signed
+    """Returns a reader of an SGPR, a pair, or a constant as an unsigned int. A signed letter (i, I) gives a signed
     one."""
     code, wide = operand.code, letter in "UIME"
     constant = constant_bits(code, operand.literal, letter)

@@ -148,7 +148,7 @@ for _name in ("fp8", "bf8"):
 
 
 def _scaled_pack(name: str, source: str) -> Function:
-    """Returns a conversion that writes two codes into the byte (FP4) or word (FP8) that op_sel picks; the rest of the
+    """Returns a conversion that writes two codes into the byte (FP4) or word (FP8) that op_sel picks. The rest of the
     register stays."""
     fmt = sf.FORMATS[name]
 

@@ -98,7 +98,7 @@ def pull(active: Lanes, source: Lanes, values: Lanes) -> Lanes:
 
 
 def push(active: Lanes, target: Lanes, values: Lanes) -> Lanes:
-    """Sends each active lane's value to lane `target`; the highest lane wins, lanes without a sender get 0
+    """Sends each active lane's value to lane `target`. The highest lane wins, lanes without a sender get 0
     (ds_permute)."""
     result = np.zeros(64, u32)
     result[target[active]] = values[active]

@@ -105,8 +105,7 @@ class Mfma:
 
 @cache
 def parse(mnemonic: str, cbsz: int = 0, blgp: int = 0) -> Mfma | None:
-    """Returns the instruction of a mnemonic, or None if it is no matrix instruction or not implemented (f64, several
-    blocks)."""
+    """Returns the instruction of a mnemonic, or None. f64 and several blocks are not implemented."""
     match = _NAME.match(mnemonic)
     if match is None or match["m"] != match["n"] or match["m"] not in ("16", "32"):
         return None

@@ -101,7 +101,7 @@ PAIRS: dict[str, Callable[[Instruction, int], set[int]]] = {
     **dict.fromkeys(("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32"), _both),
     "v_pk_mov_b32": lambda instruction, k: {instruction.flag("opsel") >> k & 1},
 }
-"""For operations on pairs of registers: the registers of a pair that source k reads."""
+"""The registers of a pair that source k reads, for operations on pairs of registers."""
 
 _add("v_pk_fma_f32", "ff<QQQ", _pairs_f32(fma32), specialise=True)
 _add("v_pk_mul_f32", "ff<QQ", _pairs_f32(lambda a, b: a * b), specialise=True)

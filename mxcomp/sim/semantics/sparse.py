@@ -34,8 +34,7 @@ def group_numbers(dim: int) -> Lanes:
 
 
 def multiply(a: Lanes, b: Lanes, index: Lanes, dim: int) -> Lanes:
-    """Returns the product float64[dim, dim] of elements float64[64, 16] and [64, 32] in register order, and
-    uint32[64]."""
+    """Returns float64[dim, dim] of elements float64[64, 16] and [64, 32] in register order, and uint32[64]."""
     groups = 64 // dim
     q = group_numbers(dim)
     values = np.zeros((dim, groups * PAIRS, 2), f64)

@@ -128,7 +128,7 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
 
 
 def lookup(values: Lanes, index: Any) -> Any:
-    """Returns elements of a constant table, lane by lane; an index that has a method of this name looks them up
+    """Returns elements of a constant table, lane by lane. An index that has a method of this name looks them up
     itself."""
     own = getattr(index, "lookup", None)
     return np.take(values, index) if own is None else own(values)

@@ -142,8 +142,7 @@ class Examiner:
 
 
 def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
-    """Returns where a workgroup reads what decides on its way, though nobody has written it; "" if it decides on
-    nothing.
+    """Returns the never-written memory that a workgroup's control flow depends on, or "".
 
     More is read than decides (`essential`). So the workgroup is followed with other bytes in the places of these.
     """

@@ -103,7 +103,7 @@ def _own(span: tuple[int, int], spans: list[tuple[int, int]], spent: NDArray[np.
 def _iteration(
     first: int, last: int, wave: NDArray[np.int32], when: NDArray[np.float64], matrix: NDArray[np.int64]
 ) -> tuple[float, float, float] | None:
-    """Returns a wave's number of iterations, and the cycles and matrix cycles of one on average; None if the wave is
+    """Returns a wave's number of iterations, and the cycles and matrix cycles of one on average. None if the wave is
     not in that loop for long."""
     starts = np.flatnonzero(wave == first)
     left = np.concatenate([[0], np.cumsum((wave < first) | (wave > last))])

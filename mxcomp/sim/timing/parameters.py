@@ -137,8 +137,7 @@ class Parameters:
     entries: Mapping[str, Entry] = field(repr=False)
 
     def replaced(self, **values: float) -> Parameters:
-        """Returns parameters with other values of the device's or of a compute unit's numbers, for fits and for what-if
-        questions."""
+        """Returns parameters with other values of some numbers, for fits and for what-if questions."""
         unit = {name: value for name, value in values.items() if name in Machine._fields}
         changed: dict[str, Any] = {name: value for name, value in values.items() if name not in unit}
         return replace(self, machine=self.machine._replace(**unit), **changed)

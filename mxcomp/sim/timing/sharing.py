@@ -44,7 +44,7 @@ class Survey:
         memory = dispatch.memory
         found: dict[Stream, list[NDArray[np.int64]]] = {}
         self.look: dict[int, int] = {}
-        """For each wave in which a stream is first met: after how many of its accesses."""
+        """The number of accesses after which a stream is first met, for each wave that meets one."""
         for wave, (codes, accesses) in enumerate(zip(trace.codes, trace.accesses, strict=True)):
             steps = np.flatnonzero(accesses >= 0)
             for met, step in enumerate(steps.tolist()):
@@ -89,7 +89,7 @@ def _stream(i: Instruction, line: int, memory: Memory) -> Stream:
 
 
 _CHECKED, _TRIED = 24, 6
-"""How many random workgroups check that first lines are sums, and that a number may be split at a stride."""
+"""The numbers of random workgroups that check that first lines are sums, and that a number may be split at a stride."""
 
 
 class Sharing:
