@@ -185,6 +185,7 @@ def chosen(condition: Value, yes: Value, no: Value) -> Value | None:
 _HIDING = (0.0, -math.inf, False)
 """What a choice adds to scores, of which several may be added up."""
 
+_EQUAL = 0
 _FROM_RIGHT, _STRICT = {2: False, 3: False, 4: True, 5: True}, (2, 4)
 """For slt, sle, sgt, sge of arith.cmpi, whether the right operand is subtracted; and which do not hold for equals."""
 
@@ -231,6 +232,8 @@ def _of_sums(op: ir.Operation, operands: Sequence[Sum]) -> Value | None:
             return next((b.times(a.number) for a, b in ((one, other), (other, one)) if a == Sum(a.number)), None)
         case "arith.cmpi":
             predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+            if predicate == _EQUAL:
+                return choice(frozenset({one.plus(other, -1), other.plus(one, -1)}), 1.0, 0.0)
             if predicate not in _FROM_RIGHT:
                 return None
             difference = one.plus(other, -1) if _FROM_RIGHT[predicate] else other.plus(one, -1)

@@ -1,0 +1,328 @@
+"""Rows that are written over those of a tensor, a cache of keys for example, at places that the program computes.
+
+    %u = iree_linalg_ext.scatter dimension_map = [0, 1, 2, 3] ins(%rows, %places : …) outs(%cache : …)
+
+(PyTorch's index_copy, index_put and scatter), whose subscripts are all loops but for one; or
+
+    %u = linalg.generic … ins(%seen, %gathered, %cache) { arith.select … }
+
+(its where), whose condition leaves so many places from one on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from iree.compiler import ir
+
+from mxcomp.matching.conditions import Choice, Element, Sum
+from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.matching.positions import Follower
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
+
+SCATTER = "iree_linalg_ext.scatter"
+
+_Read: TypeAlias = tuple[ir.Value, tuple[Index, ...]]
+"""An element of a tensor."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where rows go: an integer of `table`, the row's number times `step`, and `number`.
+
+    Attributes:
+        table: Has an integer for each of the first `sequences` parts of a cache, or one; with `by_row`, for each row.
+    """
+
+    table: ir.Value
+    sequences: int
+    by_row: bool
+    step: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Update:
+    """An operation whose result is a cache with new rows.
+
+    Attributes:
+        op: The operation.
+        cache: What it writes over.
+        order: Which dimension of the cache each of the result is.
+        axis: That of the cache which places are counted in.
+        rows: New ones.
+        rows_order: Their dimensions, without those of size 1, as the cache has them.
+        count: Rows for each part of the cache.
+        places: Where they go.
+        drops: A row beyond the cache is left out, by what the program says; else it is a fault.
+    """
+
+    op: ir.Operation
+    cache: ir.Value
+    order: tuple[int, ...]
+    axis: int
+    rows: ir.Value
+    rows_order: tuple[int, ...]
+    count: int
+    places: Places
+    drops: bool
+
+
+def find(op: ir.Operation) -> Update | None:
+    """The update that an operation is; None for any other, and where sizes are dynamic."""
+    if any(None in build.static_sizes(value) for value in (*op.operands, *op.results)):
+        return None
+    try:
+        if op.name == SCATTER:
+            return _scattered(op)
+        return _chosen(op) if op.name == "linalg.generic" and is_elementwise(op) else None
+    except UntraceableError:
+        return None
+
+
+def _scattered(op: ir.Operation) -> Update | None:
+    updates, indices, target = op.operands
+    block = op.regions[0].blocks[0]
+    is_unique = ir.BoolAttr(op.attributes["unique_indices"]).value
+    if not is_unique or list(block.operations)[-1].operands[0] != block.arguments[0]:
+        return None
+    sizes, batch = build.static_sizes(target), build.static_sizes(indices)[:-1]
+    written = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
+    whole = [i for i in range(len(sizes)) if i not in written]
+    inner = build.static_sizes(updates)[len(batch) :]
+    if build.static_sizes(indices)[-1] != len(written) or inner != [sizes[i] for i in whole]:
+        return None
+    ids = Index("n", 1, math.prod(size or 0 for size in batch)).split(batch)
+    loops = {i: _axis(f"s{i}", sizes[i]) for i in whole}
+    rows, subscripts = _uncollapsed(updates, (*ids, *loops.values()))
+    found = [_subscript(indices, ids, number, sizes[dim]) for number, dim in enumerate(written)]
+    places = [(dim, each) for dim, each in zip(written, found, strict=True) if not isinstance(each, Index)]
+    loops |= {dim: each for dim, each in zip(written, found, strict=True) if isinstance(each, Index)}
+    if len(places) != 1:
+        return None
+    ((axis, place),) = places
+    free = [each for each in subscripts if each.axis and each not in loops.values()]
+    if len(free) > 1:
+        return None
+    row = free[0] if free else ZERO
+    cache, order = _unpermuted(target)
+    by_dim = {order[dim]: loop for dim, loop in loops.items()} | {order[axis]: row}
+    by_axis = [by_dim[dim] for dim in range(len(sizes))]
+    where, rows_order = _places(place, by_axis, order[axis]), _order(subscripts, by_axis)
+    if where is None or rows_order is None:
+        return None
+    return Update(op, cache, order, order[axis], rows, rows_order, row.extent or 1, where, drops=False)
+
+
+def _axis(name: str, size: int | None) -> Index:
+    return ZERO if size == 1 else Index(name, 1, size)
+
+
+def _uncollapsed(value: ir.Value, subscripts: tuple[Index, ...]) -> _Read:
+    """An element of a tensor, as one of the tensor that it is a collapse of."""
+    while (op := graph.producer(value)) is not None and op.name == "tensor.collapse_shape":
+        value, subscripts = op.operands[0], RESHAPES[op.name](op, subscripts)
+    return value, subscripts
+
+
+def _moved(value: ir.Value, subscripts: tuple[Index, ...]) -> _Read:
+    """The element of the tensor furthest back that a tensor's is, unchanged."""
+    while (op := graph.producer(value)) is not None:
+        if op.name in RESHAPES:
+            value, subscripts = op.operands[0], RESHAPES[op.name](op, subscripts)
+        elif is_elementwise(op) and (argument := _argument(op, yielded(op))) is not None:
+            value, subscripts = _operand(op, argument, loop_subscripts(op, subscripts))
+        else:
+            break
+    return value, subscripts
+
+
+def _argument(op: ir.Operation, value: ir.Value) -> int | None:
+    """Which of the arguments of a body a value is, of those that are read from tensors; None for any other."""
+    arguments = list(op.regions[0].blocks[0].arguments)[: len(op.operands) - 1]
+    number = arguments.index(value) if value in arguments else None
+    return number if number is not None and isinstance(op.operands[number].type, ir.RankedTensorType) else None
+
+
+def _operand(op: ir.Operation, number: int, loops: Sequence[Index]) -> _Read:
+    return op.operands[number], apply_map((indexing_maps(op) or [])[number], loops)
+
+
+_Place: TypeAlias = tuple[Element, tuple[Index, int] | None, int]
+"""An integer that says where a row goes, an axis and how often its number is added, and a number that is."""
+
+
+def _subscript(indices: ir.Value, ids: Sequence[Index], number: int, size: int | None) -> Index | _Place:
+    """A subscript of a scatter: the loop that it is, all of a dimension of `size`, or what computes it."""
+    column, op = indices, graph.producer(indices)
+    if build.static_sizes(indices)[-1] != 1:
+        if op is None or op.name != "tensor.concat" or any(build.static_sizes(each)[-1] != 1 for each in op.operands):
+            raise UntraceableError
+        column = op.operands[number]
+    found = Follower().element(column, (*ids, ZERO))
+    if not isinstance(found, Sum):
+        raise UntraceableError
+    if (place := found.place) is not None and place.extent == size:
+        return place
+    if [factor for _, factor in found.elements] != [1] or len(found.places) > 1:
+        raise UntraceableError
+    return found.elements[0][0], found.places[0] if found.places else None, found.number
+
+
+def _places(place: _Place, loops: list[Index], axis: int) -> Places | None:
+    """Where rows go, by the loops of a cache; None where no table of the kernel's says it."""
+    (element, step, number), row = place, loops[axis]
+    table = element.value
+    if not isinstance(build.element(table), ir.IntegerType) or ir.IntegerType(build.element(table)).width < 32:
+        return None
+    if step is not None and step[0] != row:
+        return None
+    by = [each for each in element.indices if each.axis]
+    by_row = bool(by) and by[-1] == row and bool(row.axis)
+    outer = by[:-1] if by_row else by
+    leading = [each for each in loops[:axis] if each.axis][: len(outer)]
+    if outer != leading or (row.axis and not by_row and step is None):
+        return None
+    sequences = math.prod(each.extent or 0 for each in outer)
+    return Places(table, sequences, by_row, 0 if step is None else step[1], number)
+
+
+def _order(subscripts: Sequence[Index], loops: Iterable[Index]) -> tuple[int, ...] | None:
+    """The dimensions of rows, those of size 1 left out, in the order of loops; None if they are others."""
+    wanted = [each for each in loops if each.axis]
+    if sorted(map(str, wanted)) != sorted(str(each) for each in subscripts if each.axis):
+        return None
+    return tuple(list(subscripts).index(each) for each in wanted)
+
+
+def _unpermuted(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
+    """What a tensor is a transpose of, and which dimension of that each of it is."""
+    op = graph.producer(value)
+    order = None if op is None else permutation(op)
+    if op is None or order is None:
+        return value, tuple(range(ir.RankedTensorType(value.type).rank))
+    return op.operands[0], order
+
+
+def permutation(op: ir.Operation) -> tuple[int, ...] | None:
+    """Which dimension of its operand each of a transpose is; None for any other operation."""
+    if not is_elementwise(op) or len(op.operands) != 2 or _argument(op, yielded(op)) != 0:
+        return None
+    read, written = indexing_maps(op) or []
+    if not read.is_permutation:
+        return None
+    dims = [[ir.AffineDimExpr(each).position for each in one.results] for one in (read, written)]
+    return tuple(dims[0].index(loop) for loop in dims[1])
+
+
+def _chosen(op: ir.Operation) -> Update | None:
+    select = graph.producer(yielded(op))
+    if select is None or select.name != "arith.select" or len(list(op.regions[0].blocks[0].operations)) != 2:
+        return None
+    arguments = [_argument(op, value) for value in select.operands]
+    sizes = build.static_sizes(op.results[0])
+    loops = [_axis(f"d{i}", size) for i, size in enumerate(sizes)]
+    condition, new, old = (
+        None if each is None else _operand(op, each, loop_subscripts(op, loops)) for each in arguments
+    )
+    if condition is None or new is None or old is None or old[1] != tuple(loops):
+        return None
+    found = Follower().element(*condition)
+    span = _span(found) if isinstance(found, Choice) else None
+    if span is None or span[0] not in loops:
+        return None
+    line, position, first, count = span
+    axis = loops.index(line)
+    row = _axis(line.axis, count)
+    rows, subscripts = _taken(*new, line, position, -first, count)
+    by_axis = [*loops[:axis], row, *loops[axis + 1 :]]
+    order = _order([each if each.extent != 1 else ZERO for each in subscripts], by_axis)
+    where = _places((position, (row, 1) if count > 1 else None, first), by_axis, axis)
+    if order is None or where is None:
+        return None
+    return Update(op, old[0], tuple(range(len(sizes))), axis, rows, order, count, where, drops=True)
+
+
+def _span(found: Choice) -> tuple[Index, Element, int, int] | None:
+    """An axis, an integer, the number from there at which a condition begins to hold, and of how many."""
+    sums = [each for each in found.conditions if isinstance(each, Sum)]
+    if not found.is_plain or found.or_for_none or len(sums) != 2 or len(found.conditions) != 2:
+        return None
+    low, high = sorted(sums, key=lambda each: [-factor for _, factor in each.places])
+    if len(low.places) != 1 or low.places[0][1] != 1 or high.places != ((low.places[0][0], -1),):
+        return None
+    if len(low.elements) != 1 or low.elements[0][1] != -1 or high.elements != ((low.elements[0][0], 1),):
+        return None
+    count = low.number + high.number + 1
+    return (low.places[0][0], low.elements[0][0], -low.number, count) if count > 0 else None
+
+
+def _taken(
+    value: ir.Value, subscripts: tuple[Index, ...], line: Index, position: Element, number: int, count: int
+) -> _Read:
+    """The tensor of new rows that elements are taken from, its subscript along rows an axis of so many.
+
+    Raises UntraceableError where the row of an element is not that of its place.
+    """
+    value, subscripts = _moved(value, subscripts)
+    op = graph.producer(value)
+    extract = graph.producer(yielded(op)) if op is not None and is_elementwise(op) else None
+    if op is None or extract is None or extract.name != "tensor.extract":
+        if count > 1 or line in subscripts:
+            raise UntraceableError
+        return value, subscripts
+    loops = loop_subscripts(op, subscripts)
+    source, *places = extract.operands
+    found = []
+    for place, size in zip(places, build.static_sizes(source), strict=True):
+        index = graph.producer(place)
+        if index is not None and index.name == "linalg.index":
+            found.append(loops[ir.IntegerAttr(index.attributes["dim"]).value])
+        elif size == 1:
+            found.append(ZERO)
+        elif index is not None and index.name == "arith.index_cast" and size == count:
+            argument = _argument(op, index.operands[0])
+            if argument is None or not _is_row(*_operand(op, argument, loops), line, position, number, count):
+                raise UntraceableError
+            found.append(Index(line.axis, 1, count))
+        else:
+            raise UntraceableError
+    return source, tuple(found)
+
+
+def _is_row(
+    value: ir.Value, subscripts: tuple[Index, ...], line: Index, position: Element, number: int, count: int
+) -> bool:
+    """Whether an integer says of each of `count` places which row is meant for it."""
+    low, high = 0.0, count - 1.0
+    op = graph.producer(value)
+    if op is not None and is_elementwise(op) and len(op.operands) == 2:
+        limits = _limits(op)
+        if limits is not None:
+            low, high = limits
+            value, subscripts = _operand(op, 0, loop_subscripts(op, subscripts))
+    found = Follower().element(value, subscripts)
+    return low <= 0 and high >= count - 1 and found == Sum(number, ((line, 1),), ((position, -1),))
+
+
+_BOUNDS: Mapping[str, Callable[[float, float], float]] = {"arith.maxsi": max, "arith.minsi": min}
+
+
+def _limits(op: ir.Operation) -> tuple[float, float] | None:
+    """The least and the largest that a body makes of its argument; None if it does anything else."""
+    *body, end = op.regions[0].blocks[0].operations
+    value, low, high = op.regions[0].blocks[0].arguments[0], -math.inf, math.inf
+    for view in body:
+        inner = view.operation
+        if inner.name == "arith.constant":
+            continue
+        bound = graph.number(inner.operands[1]) if inner.name in _BOUNDS else None
+        if bound is None or inner.operands[0] != value:
+            return None
+        low, high = (_BOUNDS[inner.name](limit, bound) for limit in (low, high))
+        value = inner.results[0]
+    return (low, high) if end.operands[0] == value else None

@@ -1,0 +1,202 @@
+"""mxcomp-write-rows: new rows are written over those of a cache, and nothing else of it is touched.
+
+Before, as PyTorch's index_copy is imported, and as its where is:
+
+    %u = iree_linalg_ext.scatter dimension_map = [0, 1, 2, 3] ins(%rows, %subscripts : tensor<1024xbf16>,
+        tensor<1024x4xi64>) outs(%cache : tensor<1x8x1024x128xbf16>) { … }
+    %u = linalg.generic … ins(%is_new, %gathered, %cache : …, tensor<1x8x1024x128xbf16>) { arith.select … }
+
+After:
+
+    %u = flow.dispatch.region {
+      linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_…">}
+          ins(%rows, %position : tensor<1024xbf16>, tensor<2xi32>) outs(%cache : tensor<8x1024x128xbf16>)
+    }
+
+IREE writes it where the cache lies if nothing reads that later, also where it is an argument, and the result a result.
+Of a choice by `where`, which makes a new tensor, this becomes of a cache that is the program's to change alone: it is
+an argument, or a global, and becomes a result, or what is stored there. A row whose place is beyond the cache is not
+written. Caches that are written at the same places share a dispatch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp.matching import updates
+from mxcomp.matching.updates import SCATTER, Update
+from mxcomp.mlir import build, graph
+from mxcomp.options import NONE, Options
+from mxcomp.packing import standing
+from mxcomp.ukernels.rows import Rows
+
+OPTIONS = ("ukernels", "reference")
+
+_Found: TypeAlias = tuple[Update, Rows]
+"""An update, and the kernel that does it alone."""
+
+_IMPORT, _LOAD, _STORE, _GLOBAL = "hal.tensor.import", "util.global.load", "util.global.store", "global"
+_RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+_MOST_BYTES = 2**31 - 1
+"""That a kernel can address of a tensor."""
+_PARTS = (8, 4, 2, 3, 5, 7)
+"""Workgroups that one group of places is given to, where there is no other, the first that divides it."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Replaces updates of caches below `module`."""
+    if options.reference or not options.reads_in_place or options.ukernels == NONE:
+        return
+    with module.context:
+        found = [each for op in list(graph.walk(module, bodies=False)) if (each := _found(op)) is not None]
+        for same in _together(found):
+            _replace(same)
+
+
+def _found(op: ir.Operation) -> _Found | None:
+    """An update that the kernel takes, and that costs no more than what there is."""
+    if graph.is_in_dispatch(op):
+        return None
+    update = updates.find(op)
+    kernel = None if update is None else _kernel(update)
+    if update is None or kernel is None:
+        return None
+    return (update, kernel) if op.name == SCATTER or _is_state(update) else None
+
+
+def _kernel(update: Update) -> Rows | None:
+    """The kernel of an update; None for sizes that it is not for."""
+    kind, places = ir.RankedTensorType(update.cache.type), update.places
+    element, table = kind.element_type, ir.RankedTensorType(places.table.type)
+    if not isinstance(element, ir.FloatType | ir.IntegerType) or element.width not in (8, 16, 32):
+        return None
+    shape = list(kind.shape)
+    groups, length, size = math.prod(shape[: update.axis]), shape[update.axis], math.prod(shape[update.axis + 1 :])
+    parts = 1 if groups > 1 else next((each for each in _PARTS if length % each == 0), 0)
+    # IREE would drop a dimension of size 1, and with it what names the kernel.
+    if parts == 0 or length // parts < 2 or size < 2 or math.prod(shape) * element.width // 8 > _MOST_BYTES:
+        return None
+    return Rows(
+        groups, length, parts, update.count, size, str(element), element.width, math.prod(table.shape),
+        ir.IntegerType(table.element_type).width, groups // places.sequences, places.by_row, places.step, places.number,
+    )  # fmt: skip
+
+
+def _is_state(update: Update) -> bool:
+    """Whether a cache is the program's to change: nothing else reads it, and the new one takes its place."""
+    op, users = graph.producer(update.cache), list(_users(update.op.results[0]))
+    if any(use.owner.operation not in (update.op, *_sizes(update.cache)) for use in update.cache.uses):
+        return False
+    if op is None or op.name == _IMPORT:
+        return any(each.name in _RETURNS for each in users)
+    stores = (each.attributes[_GLOBAL] for each in users if each.name == _STORE)
+    return op.name == _LOAD and op.attributes[_GLOBAL] in stores
+
+
+def _sizes(value: ir.Value) -> list[ir.Operation]:
+    """What asks for sizes of a tensor alone."""
+    return [use.owner.operation for use in value.uses if use.owner.operation.name == "tensor.dim"]
+
+
+def _users(value: ir.Value) -> Iterator[ir.Operation]:
+    """What reads a value, and its views."""
+    for use in value.uses:
+        op = use.owner.operation
+        yield op
+        if op.name in _VIEWS:
+            yield from _users(op.results[0])
+
+
+def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
+    """Updates by dispatches: neighbours that write rows at the same places, two at a time."""
+    rest = list(found)
+    while rest:
+        (update, kernel), *rest = rest
+        if rest and rest[0][1] == kernel and _may_wait(update, rest[0][0]):
+            yield [(update, kernel), rest.pop(0)]
+        else:
+            yield [(update, kernel)]
+
+
+def _may_wait(update: Update, other: Update) -> bool:
+    """Whether an update may be done together with a later one: at the same places, and nobody reads it before."""
+    if update.places != other.places or update.op.block != other.op.block or update.cache == other.cache:
+        return False
+    readers = [use.owner.operation for use in update.op.results[0].uses]
+    return all(each.block == other.op.block and other.op.is_before_in_block(each) for each in readers)
+
+
+def _replace(same: Sequence[_Found]) -> None:
+    """Writes rows of caches at the same places in one dispatch."""
+    (update, kernel), *_ = same
+    kernel = replace(kernel, caches=len(same))
+    last = same[-1][0].op
+    with ir.InsertionPoint(last), last.location:
+        caches = [_cache(each, kernel) for each, _ in same]
+        rows = [_rows(each) for each, _ in same]
+        with standing.named(last, "cache", "rows"):
+            written = standing.dispatch(
+                kernel, [*rows, _halves(update)], kernel.result_types(kernel.workgroups), kernel.threads, caches
+            )
+        for (each, _), value in zip(same, written, strict=True):
+            _use(each, value)
+
+
+def _flat(value: ir.Value) -> ir.Value:
+    return build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
+
+
+def _cache(update: Update, kernel: Rows) -> ir.Value:
+    """A cache as the kernel takes it."""
+    return _shaped(update.cache, kernel.result_types(kernel.workgroups)[0])
+
+
+def _shaped(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
+    """The same elements as a tensor of this type."""
+    flat, shape = _flat(value), list(kind.shape)
+    return tensor.ExpandShapeOp(kind, flat, [list(range(len(shape)))], [], shape).result
+
+
+def _rows(update: Update) -> ir.Value:
+    """New rows, one behind the other, in the order in which a cache has them."""
+    value, order = update.rows, list(update.rows_order)
+    sizes = build.static_sizes(value)
+    if order != sorted(order):
+        whole = [i for i, size in enumerate(sizes) if size == 1] + order
+        kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
+        value = build.transpose(value, build.empty(kind), whole)
+    return build.barrier(_flat(value))  # of constants IREE would compute the generic itself
+
+
+def _halves(update: Update) -> ir.Value:
+    """The integers that say where rows go, each as its two halves: IREE would drop what has a size of 1."""
+    table = update.places.table
+    kind = ir.IntegerType.get_signless(ir.IntegerType(build.element(table)).width // 2)
+    count = math.prod(ir.RankedTensorType(table.type).shape)
+    return build.bitcast(table, build.tensor_type([2 * count], kind))
+
+
+def _use(update: Update, written: ir.Value) -> None:
+    """Puts a cache in the place of an update, and of transposes behind it."""
+    op, kind = update.op, ir.RankedTensorType(update.cache.type)
+    value = _shaped(written, kind)
+    back = tuple(update.order.index(dim) for dim in range(kind.rank))
+    for use in list(op.results[0].uses):
+        user = use.owner.operation
+        if update.order != back and updates.permutation(user) == back:
+            user.results[0].replace_all_uses_with(value)
+            user.erase()
+    if any(True for _ in op.results[0].uses):
+        if list(update.order) != sorted(update.order):
+            value = build.transpose(value, build.empty(ir.RankedTensorType(op.results[0].type)), list(update.order))
+        op.results[0].replace_all_uses_with(value)
+    sources = list(op.operands)
+    op.erase()
+    graph.erase_unused(sources)

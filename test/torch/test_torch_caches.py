@@ -1,0 +1,149 @@
+"""Caches that a program gets and returns with new rows: written in place, call after call, against PyTorch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mxcomp.torch
+from mxcomp.compiler import Program
+
+Tensor: TypeAlias = torch.Tensor
+Write: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def chosen(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    place = torch.arange(cache.shape[2]) - at[0]
+    meant = (place >= 0) & (place < rows.shape[2])
+    return torch.where(meant[:, None], rows.index_select(2, place.clamp(0, rows.shape[2] - 1)), cache)
+
+
+def equal(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    return torch.where((torch.arange(cache.shape[2]) == at[0])[:, None], rows, cache)
+
+
+def copied(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    return cache.index_copy(2, at[0] + torch.arange(rows.shape[2]), rows)
+
+
+def put(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    cache = cache.clone()
+    cache[:, :, at[0] + torch.arange(rows.shape[2])] = rows
+    return cache
+
+
+def by_sequence(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    """Each sequence has a position of its own."""
+    cache = cache.clone()
+    cache[torch.arange(cache.shape[0]), :, at[: cache.shape[0]]] = rows[:, :, 0]
+    return cache
+
+
+def by_sequence_and_row(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    cache = cache.clone()
+    sequence, count = torch.arange(cache.shape[0])[:, None], rows.shape[2]
+    cache[sequence, :, at[: cache.shape[0], None] + torch.arange(count)] = rows.transpose(1, 2)
+    return cache
+
+
+def paged(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    """Rows of all heads lie together, in slots of pages: here the cache is all pages of all sequences."""
+    batch, heads, length, size = cache.shape
+    slots = cache.reshape(batch * length, heads * size)
+    at = torch.arange(batch).flip(0) * length + at[:batch]
+    return slots.index_copy(0, at, rows[:, :, 0].reshape(batch, -1)).reshape(cache.shape)
+
+
+class Caches(torch.nn.Module):
+    """Caches with new rows, each written in another way, and sums of them."""
+
+    def __init__(self, *writes: Write) -> None:
+        super().__init__()
+        self.writes = writes
+
+    def forward(self, at: Tensor, rows: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:
+        written = [write(cache, rows, at) for write, cache in zip(self.writes, caches, strict=True)]
+        return (*written, torch.stack([cache.float().sum(2) for cache in written]))
+
+
+def check(
+    writes: Sequence[Write], sizes: Sequence[int], rows: int, calls: Sequence[Sequence[int]], dtype: torch.dtype
+) -> Program:
+    """Compares calls, each of which is given what the one before has returned."""
+    batch, heads, _, size = sizes
+    model = Caches(*writes)
+    caches = tuple(torch.randn(*sizes, generator=GENERATOR).to(dtype) for _ in writes)
+
+    def inputs(at: Sequence[int]) -> tuple[Tensor, Tensor]:
+        return torch.tensor(at), torch.randn(batch, heads, rows, size, generator=GENERATOR).to(dtype)
+
+    program = mxcomp.torch.compile(model, (*inputs(calls[0]), *caches))
+    first = given = [as_numpy(cache) for cache in caches]
+    before = [cache.copy() for cache in first]
+    for at in calls:
+        arguments = inputs(at)
+        *given, sums = program.run(*map(as_numpy, arguments), *given)
+        *caches, expected = model(*arguments, *caches)
+        for found, cache in zip(given, caches, strict=True):
+            np.testing.assert_array_equal(found, as_numpy(cache))
+        np.testing.assert_allclose(sums, expected.numpy(), rtol=1e-4, atol=1e-4)
+    for array, copy in zip(first, before, strict=True):  # those of a caller are not written over
+        np.testing.assert_array_equal(array, copy)
+    return program
+
+
+def as_numpy(tensor: Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def test_several_ways() -> None:
+    """Two caches that are written at the same places share a dispatch."""
+    writes = (chosen, copied, put, by_sequence)
+    program = check(writes, (2, 3, 16, 8), 1, ([3, 5], [4, 0], [15, 15]), torch.bfloat16)
+    assert [each.part for each in program.report.launches if each.part] == ["rows"] * 3
+    assert not any("scatter" in each.kernel or "transpose" in each.kernel for each in program.report.launches)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_several_rows(dtype: torch.dtype) -> None:
+    check((chosen, copied, put, by_sequence_and_row), (2, 3, 16, 8), 4, ([3, 5], [7, 0]), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [-5, -2, 13, 16, 2**40])
+def test_places_that_there_are_not(at: int) -> None:
+    """A choice by place leaves them out."""
+    check((chosen,), (2, 3, 16, 8), 4, ([at],), torch.float32) if -4 < at < 16 else unchanged(at)
+
+
+def unchanged(at: int) -> None:
+    cache = torch.randn(2, 3, 16, 8, generator=GENERATOR)
+    arguments = torch.tensor([at]), torch.ones(2, 3, 4, 8), cache
+    written, _ = mxcomp.torch.compile(Caches(chosen), arguments).run(*map(as_numpy, arguments))
+    np.testing.assert_array_equal(written, cache.numpy())
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None)
+@given(st.data())
+def test_sizes(data: st.DataObject) -> None:
+    batch, heads, size = (data.draw(st.sampled_from(sizes)) for sizes in ((1, 2, 3), (1, 2, 5), (2, 6, 16, 80)))
+    length = data.draw(st.integers(2, 40))
+    rows = data.draw(st.integers(1, min(length, 4)))
+    writes = [chosen, copied, put] + [by_sequence_and_row] * (batch > 1) + [equal, paged] * (rows == 1 and batch < 3)
+    calls = [data.draw(st.lists(st.integers(0, length - rows), min_size=batch, max_size=batch)) for _ in range(2)]
+    check(
+        writes, (batch, heads, length, size), rows, calls, data.draw(st.sampled_from([torch.float32, torch.bfloat16]))
+    )

@@ -1,0 +1,163 @@
+"""The kernel that writes rows over those of a cache, at places that the program knows: it touches nothing else.
+
+A cache is groups of places for rows, such as the heads of sequences. A workgroup has a group, or a part of its places;
+its threads take pieces of new rows by turns, and store those whose place is in their part. A row without a place there
+is nowhere: of a place beyond the cache nothing is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import scf, tensor, util, vector
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import Index, Values
+from mxcomp.ukernels.waves import LANES
+
+_PIECE = 16
+"""Bytes that a lane stores at once, at most."""
+_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Rows:
+    """New rows for each of `groups`, in places of a cache.
+
+    Attributes:
+        groups: Of places, in all batches.
+        length: Places of a group.
+        parts: Workgroups that share a group.
+        rows: New ones of each group.
+        size: Elements of a row.
+        element: Their type.
+        bits: Of an element.
+        table: How many integers say where rows go.
+        table_bits: Of each of them.
+        sharing: Groups that share the integers of a sequence.
+        by_row: Each row has an integer of its own.
+        step, number: What is added to it: the row's number times one, and the other.
+        caches: Written alike, each with rows of its own.
+    """
+
+    groups: int
+    length: int
+    parts: int
+    rows: int
+    size: int
+    element: str
+    bits: int
+    table: int
+    table_bits: int
+    sharing: int
+    by_row: bool
+    step: int
+    number: int
+    caches: int = 1
+
+    @property
+    def name(self) -> str:
+        """Of the kernel: what it is for, and a digest of all the rest."""
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+        return f"mx_write_rows_r{self.rows}_d{self.size}_{digest}"
+
+    @property
+    def piece(self) -> int:
+        """Elements that a lane stores at once."""
+        piece = _PIECE * 8 // self.bits
+        while self.size % piece:
+            piece //= 2
+        return piece
+
+    @property
+    def threads(self) -> int:
+        pieces = self.rows * self.size // self.piece
+        return min(_THREADS, -(-pieces // LANES) * LANES)
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        """New rows of each cache, one behind the other, and the halves of integers."""
+        new = build.tensor_type([self.groups * self.rows * self.size], self.element)
+        halves = build.tensor_type([2 * self.table], ir.IntegerType.get_signless(self.table_bits // 2))
+        return [new] * self.caches + [halves]
+
+    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
+        """Caches, as so many workgroups see them."""
+        return [build.tensor_type([workgroups, self.length // self.parts, self.size], self.element)] * self.caches
+
+    @property
+    def workgroups(self) -> int:
+        return self.groups * self.parts
+
+    def text(self) -> str:
+        """The kernel's module. Needs a current context."""
+        results = self.result_types(1)
+        function = builder.function(self.name, [*self.inputs, *results], *results)
+        block = function.operation.regions[0].blocks[0]
+        with ir.InsertionPoint(block):
+            arguments = list(block.arguments)
+            *new, table = (builder.whole_buffer(each, [1]) for each in arguments[: -self.caches])
+            util.ReturnOp(self._written(new, table, arguments[-self.caches :]))
+        made = ir.Module.create()
+        made.body.append(function.operation)
+        return str(made)
+
+    def _written(self, new: Values, table: ir.Value, caches: Values) -> Values:
+        """What all threads make of caches."""
+        workgroup = builder.workgroup()
+        mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
+        forall = scf.ForallOp([0], [self.threads], [1], caches, mapping=mapping)
+        thread, *outs = forall.body.arguments
+        with ir.InsertionPoint(forall.body):
+            made = self._by_thread(Index.of(thread), workgroup, new, table, outs)
+            with ir.InsertionPoint(scf.InParallelOp().block):
+                for value, out in zip(made, outs, strict=True):
+                    shape = ir.RankedTensorType(out.type).shape
+                    tensor.ParallelInsertSliceOp(value, out, [], [], [], [0, 0, 0], list(shape), [1, 1, 1])
+        return list(forall.results)
+
+    def _by_thread(self, thread: Index, workgroup: Index, new: Values, table: ir.Value, outs: Values) -> Values:
+        """Caches with a thread's pieces of rows."""
+        group, part = workgroup // self.parts, workgroup % self.parts
+        lanes = self.size // self.piece
+        places = self.length // self.parts
+
+        def put(item: Index, caches: Values) -> list[Values]:
+            row, piece = item // lanes, (item % lanes) * self.piece
+            place = (self._place(table, group, row) + part * -places).here
+            start = group * (self.rows * self.size) + item * self.piece
+            is_here = place < places
+            at = [builder.select(is_here, place, 0).value, piece.value]
+            return [[self._put(*each, start, is_here, at) for each in zip(new, caches, strict=True)]]
+
+        count = Index.of(self.rows * lanes)
+        (made,) = builder.loop(count, put, outs, start=thread, step=self.threads)
+        return made
+
+    def _place(self, table: ir.Value, group: Index, row: Index) -> Index:
+        """Where a row goes, by an integer with a sign."""
+        number = group // self.sharing * (self.rows if self.by_row else 1) + (row if self.by_row else 0)
+        if self.table == 1:
+            number = Index.of(0)
+        halves = builder.load(table, [number * 2], 2)
+        kind = ir.IntegerType.get_signless(self.table_bits)
+        whole = vector.BitCastOp(ir.VectorType.get([1], kind), halves).result
+        return Index.of(builder.element(whole, 0)) + row * self.step + self.number
+
+    def _put(self, new: ir.Value, cache: ir.Value, start: Index, is_here: ir.Value, at: Values) -> ir.Value:
+        """A cache with a piece of a row, if its place is here."""
+        shape, dynamic = [1, 1, self.piece], [0, build.DYNAMIC, build.DYNAMIC]
+        kind = build.tensor_type(shape, self.element)
+        before = tensor.ExtractSliceOp(kind, cache, at, [], [], dynamic, shape, [1] * 3).result
+
+        def loaded() -> Values:
+            value = builder.load(new, [start], self.piece)
+            value = vector.ShapeCastOp(ir.VectorType.get(shape, kind.element_type), value).result
+            origin, identity = [build.constant_index(0)] * 3, ir.AffineMap.get_identity(3)
+            return [vector.TransferWriteOp(kind, value, before, origin, identity, [True] * 3).result]
+
+        (after,) = builder.choose(is_here, loaded, [before])
+        return tensor.InsertSliceOp(after, cache, at, [], [], dynamic, shape, [1] * 3).result
