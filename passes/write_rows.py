@@ -43,6 +43,7 @@ _Found: TypeAlias = tuple[Update, Rows]
 
 _IMPORT, _LOAD, _STORE, _GLOBAL = "hal.tensor.import", "util.global.load", "util.global.store", "global"
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
+_CALLS = ("util.call", "func.call")
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _MOST_BYTES = 2**31 - 1
 """That a kernel can address of a tensor."""
@@ -129,8 +130,25 @@ def _may_wait(update: Update, other: Update) -> bool:
     """Whether an update may be done together with a later one: at the same places, and nobody reads it before."""
     if update.places != other.places or update.op.block != other.op.block or update.cache == other.cache:
         return False
+    return all(each.name == _STORE and _may_sink(each, other.op) for each in _early(update, other.op))
+
+
+def _early(update: Update, op: ir.Operation) -> list[ir.Operation]:
+    """What reads a new cache before an operation."""
     readers = [use.owner.operation for use in update.op.results[0].uses]
-    return all(each.block == other.op.block and other.op.is_before_in_block(each) for each in readers)
+    return [each for each in readers if each.block != op.block or not op.is_before_in_block(each)]
+
+
+def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:
+    """Whether a global may be stored behind a later operation: nothing between them may ask for it."""
+    if store.block != op.block:
+        return False
+    between = (view.operation for view in op.block.operations)
+    passed = [each for each in between if store.is_before_in_block(each) and each.is_before_in_block(op)]
+    asked = (each for each in passed if _GLOBAL in each.attributes)
+    own = store.attributes[_GLOBAL]
+    is_plain = not any(each.name in _CALLS or each.name.startswith("scf.") for each in passed)
+    return is_plain and all(each.attributes[_GLOBAL] != own for each in asked)
 
 
 def _replace(same: Sequence[_Found]) -> None:
@@ -146,6 +164,8 @@ def _replace(same: Sequence[_Found]) -> None:
                 kernel, [*rows, _halves(update)], kernel.result_types(kernel.workgroups), kernel.threads, caches
             )
         for (each, _), value in zip(same, written, strict=True):
+            for store in _early(each, last):
+                store.move_after(last)
             _use(each, value)
 
 

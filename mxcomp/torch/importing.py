@@ -15,6 +15,7 @@ from mxcomp.errors import InputError
 from mxcomp.mlir.attributes import LONGEST_SIZE
 from mxcomp.torch import decompositions
 from mxcomp.torch.parameters import Parameters
+from mxcomp.torch.state import with_buffers
 
 _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*", [^\n]*\n[^\n]*\n?')
 """Matches a frame of a stack trace, two lines."""
@@ -50,8 +51,10 @@ def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: P
     context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
     importer = FxImporter(context=context, hooks=parameters)
     importer._cc = _NamedLocations(context, py_attr_tracker=importer._py_attr_tracker)
-    for function, program in programs.items():
-        lowered = _lowered(program)
+    functions = {function: _lowered(program) for function, program in programs.items()}
+    for lowered in functions.values():
+        parameters.state.add(lowered)
+    for function, lowered in functions.items():
         parameters.begin(function, lowered.constants)
         try:
             importer.import_program(lowered, func_name=function)
@@ -74,7 +77,7 @@ def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     """Returns a copy in the operators of core ATen, without checks, with locations of the caller's lines."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
-        lowered = program.run_decompositions(decompositions.table())
+        lowered = with_buffers(program).run_decompositions(decompositions.table())
     for node in reversed(list(lowered.graph.nodes)):
         if not node.users and any(check in str(node.target) for check in _CHECKS):
             lowered.graph.erase_node(node)

@@ -22,6 +22,7 @@ from iree.compiler.extras.fx_importer import FxImporterHooks, GraphNodeImporter,
 from mxcomp.errors import InputError
 from mxcomp.mlir import attributes, build
 from mxcomp.passes.import_torch import builtin_type
+from mxcomp.torch.state import Place, State, place
 from mxcomp.weights.archive import Later, Streamed
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
 from mxcomp.weights.views import Bytes
@@ -41,7 +42,8 @@ class Parameters(FxImporterHooks):
     def __init__(self, scope: str | None) -> None:
         self.scope = scope
         self.tensors: dict[str, torch.Tensor] = {}
-        self._keys: dict[tuple[Any, ...], str] = {}
+        self.state = State()
+        self._keys: dict[Place, str] = {}
         self._narrowed: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._module: ir.Operation
         self._names: dict[int, str] = {}
@@ -55,6 +57,8 @@ class Parameters(FxImporterHooks):
 
     def resolve_input(self, gni: GraphNodeImporter, value: Any, info: InputInfo) -> ir.Value | None:
         name = info.input_spec.target
+        if value in self.state:
+            return self.state.load(self._module, value, name, str(info.ir_type))
         stored = info.input_spec.persistent is not False
         return self._parameter(value, name, str(info.ir_type), 0 if stored else SMALL)
 
@@ -65,10 +69,7 @@ class Parameters(FxImporterHooks):
         return self._parameter(literal, name, str(gni._cc.tensor_to_vtensor_type(literal)), SMALL)
 
     def store_produced_value(self, gni: GraphNodeImporter, py_value: Any, produced_ir_value: Any, info: Any) -> None:
-        raise InputError(
-            f"the model changes its buffer '{info.input_spec.target}': expected one that takes such state as an "
-            "argument and returns it (examples/06_generate.py does so with its cache)"
-        )
+        self.state.store(py_value, produced_ir_value)
 
     def _parameter(self, tensor: torch.Tensor, name: str, torch_type: str, small: int) -> ir.Value | None:
         """Returns a tensor as a parameter, or as a constant, of a `!torch.vtensor` type. None where the importer makes
@@ -107,8 +108,7 @@ class Parameters(FxImporterHooks):
         return ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
 
     def _key(self, tensor: torch.Tensor, name: str) -> str:
-        address = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
-        same = (address or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        same = place(tensor)
         key = self._keys.get(same)
         if key is None:
             if name in self.tensors:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import mxcomp.torch
 from mxcomp.compiler import Program
+from mxcomp.errors import InputError
 
 Tensor: TypeAlias = torch.Tensor
 Write: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -147,3 +148,119 @@ def test_sizes(data: st.DataObject) -> None:
     check(
         writes, (batch, heads, length, size), rows, calls, data.draw(st.sampled_from([torch.float32, torch.bfloat16]))
     )
+
+
+class Plain:
+    """Keeps tensors, and is no module: as caches of transformers are."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.keys, self.values = (
+            torch.zeros(2, 2, 8, 4, dtype=dtype),
+            torch.randn(2, 2, 8, 4, generator=GENERATOR).to(dtype),
+        )
+        self.length = torch.tensor(0)
+
+
+class Stateful(torch.nn.Module):
+    """Writes a row for each token that it is given, and returns the sum of all."""
+
+    def __init__(self, registered: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.cache = Plain(dtype)
+        for name in ("keys", "values", "length") if registered else ():
+            self.register_buffer(name, getattr(self.cache, name), persistent=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        cache = self.cache
+        at = cache.length + torch.arange(rows.shape[2])
+        cache.length.add_(rows.shape[2])
+        cache.keys.index_copy_(2, at, rows)
+        cache.values.index_copy_(2, at, 2 * rows)
+        return (cache.keys.float() + cache.values.float()).sum(2)
+
+
+def steps(registered: bool, strict: bool, dtype: torch.dtype) -> Program:
+    """Calls two functions that have one state, three times, and once more what is loaded anew."""
+    model = Stateful(registered, dtype)
+    calls = [torch.randn(2, 2, count, 4, generator=GENERATOR).to(dtype) for count in (3, 1, 1)]
+    functions = {
+        name: torch.export.export(model, (call,), strict=strict)
+        for name, call in zip(("many", "one"), calls, strict=False)
+    }
+    model.cache.length.zero_()  # torch.export computes with such numbers, where it is not strict
+    program = mxcomp.torch.compile(functions)
+    names = ("many", "one", "one")
+    for _ in range(2):
+        reference = Stateful(registered, dtype)
+        reference.cache.values.copy_(model.cache.values)
+        with program.session() as session:
+            for name, call in zip(names, calls, strict=True):
+                (found,) = session.run(as_numpy(call), function=name)
+                np.testing.assert_allclose(found, reference(call).numpy(), rtol=1e-5, atol=1e-5)
+    return program
+
+
+def test_state() -> None:
+    program = steps(False, False, torch.float32)
+    assert [each.part for each in program.report.launches if each.part] == ["rows"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("registered", "strict"), [(True, False), (True, True), (False, True)])
+def test_state_of_modules(registered: bool, strict: bool) -> None:
+    steps(registered, strict, torch.bfloat16)
+
+
+def test_state_that_cannot_be() -> None:
+    class Wide(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(4, dtype=torch.float64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count += x
+            return self.count * 2
+
+    with pytest.raises(
+        InputError, match=r"the model changes its buffer 'count' of torch.float64: expected one of float32"
+    ):
+        mxcomp.torch.export(Wide(), (torch.ones(4),))
+
+
+@pytest.mark.slow
+def test_static_cache() -> None:
+    """Transformers' own, in a model that is exported with it: a prompt and three tokens."""
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    torch.manual_seed(0)
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, rope_parameters=rope, attn_implementation="sdpa",
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    model.generation_config = GenerationConfig(
+        use_cache=True, cache_implementation="static", cache_config={"batch_size": 1, "max_cache_len": 8}
+    )
+    mxcomp.torch.replace_linears(model, filter=lambda name, _: name != "lm_head")
+    exportable = TorchExportableModuleWithStaticCache(model)
+    tokens = [5, 9, 3]
+    with torch.no_grad():
+        functions = {
+            name: torch.export.export(
+                exportable,
+                (),
+                {"input_ids": torch.tensor([ids]), "cache_position": torch.arange(len(ids))},
+                strict=False,
+            )
+            for name, ids in (("prefill", tokens), ("decode", tokens[:1]))
+        }
+    program = mxcomp.torch.compile(functions)
+    assert [each.part for each in program.report.launches if each.part == "rows"] == ["rows"] * 4
+    with program.session() as session, torch.no_grad():
+        (logits,) = session.prefill(np.array([tokens]), np.arange(3))
+        for _ in range(4):
+            np.testing.assert_allclose(logits[0, -1], model(torch.tensor([tokens])).logits[0, -1], atol=1e-5)
+            tokens.append(int(logits[0, -1].argmax()))
+            (logits,) = session.decode(np.array([tokens[-1:]]), np.array([len(tokens) - 1]))

@@ -1,0 +1,147 @@
+"""Buffers that a model changes, such as a cache of keys: globals, which all functions of a program share.
+
+util.global private mutable @state_0 = dense<0.0> : tensor<1x8x1024x128xbf16>
+…
+%0 = util.global.load @state_0 : tensor<1x8x1024x128xbf16>
+%1 = torch_c.from_builtin_tensor %0 : tensor<1x8x1024x128xbf16> -> !torch.vtensor<[1,8,1024,128],bf16>
+…
+%3 = torch_c.to_builtin_tensor %2 : !torch.vtensor<[1,8,1024,128],bf16> -> tensor<1x8x1024x128xbf16>
+util.global.store %3, @state_0 : tensor<1x8x1024x128xbf16>
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+from iree.compiler import ir
+from torch.export.graph_signature import InputKind
+
+from mxcomp.errors import InputError
+from mxcomp.passes.import_torch import builtin_type
+
+Place: TypeAlias = tuple[Any, ...]
+"""Where a tensor is: two that have it in common are one."""
+
+_KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_MOST_BYTES = 2**24
+"""Of a first value that is not everywhere the same, which is in the program."""
+
+
+def place(tensor: torch.Tensor) -> Place:
+    """The memory of a tensor, and how it lies there."""
+    start = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
+    return start or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def with_buffers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program, in which tensors that it changes are buffers, also those of an object that is no module.
+
+    A cache of transformers is such an object. What else it has in common with a module is one buffer, not two.
+    """
+    specs = program.graph_signature.input_specs
+    graph_module = copy.deepcopy(program.graph_module)
+    nodes = {node.name: node for node in graph_module.graph.nodes if node.op == "placeholder"}
+    kept, buffers, is_other = [], dict[Place, torch.fx.Node](), False
+    for spec in sorted(specs, key=lambda spec: spec.kind != InputKind.BUFFER):
+        if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            assert spec.target is not None
+            known = program.state_dict if spec.target in program.state_dict else program.constants
+            node, at = nodes[spec.arg.name], place(known[spec.target])
+            if spec.kind == InputKind.CONSTANT_TENSOR and at in buffers:
+                node.replace_all_uses_with(buffers[at])
+                graph_module.graph.erase_node(node)
+                is_other = True
+                continue
+            if spec.kind == InputKind.CONSTANT_TENSOR and any(_changes(user, node) for user in node.users):
+                spec, is_other = replace(spec, kind=InputKind.BUFFER, persistent=False), True
+            if spec.kind == InputKind.BUFFER:
+                buffers.setdefault(at, node)
+        kept.append(spec)
+    if not is_other:
+        return program
+    order = [spec.arg.name for spec in specs]
+    kept.sort(key=lambda spec: order.index(spec.arg.name))
+    return torch.export.ExportedProgram(
+        graph_module, graph_module.graph, replace(program.graph_signature, input_specs=kept), program.state_dict,
+        program.range_constraints, program.module_call_graph, program.example_inputs, program.constants,
+        verifiers=program.verifiers,
+    )  # fmt: skip
+
+
+def _changes(user: torch.fx.Node, node: torch.fx.Node) -> bool:
+    """Whether an operator writes into a tensor."""
+    if not isinstance(user.target, torch._ops.OpOverload):
+        return False
+    arguments = zip(user.target._schema.arguments, user.args, strict=False)
+    return any(value is node and each.alias_info is not None and each.alias_info.is_write for each, value in arguments)
+
+
+class State:
+    """The buffers that functions of a model change."""
+
+    def __init__(self) -> None:
+        self._names: dict[Place, str] = {}
+
+    def add(self, program: torch.export.ExportedProgram) -> None:
+        """Those that a function changes. To be told of all functions before the first is imported."""
+        for name in program.graph_signature.buffers_to_mutate.values():
+            tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
+            self._names.setdefault(place(tensor), f"state_{len(self._names)}")
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return place(tensor) in self._names
+
+    def load(self, module: ir.Operation, tensor: torch.Tensor, name: str, torch_type: str) -> ir.Value:
+        """A buffer's value now, at the insertion point. Raises InputError for one that no global can be."""
+        kind = builtin_type(torch_type)
+        if kind is None or tensor.dtype not in _KINDS:
+            kinds = ", ".join(str(each).removeprefix("torch.") for each in _KINDS)
+            raise InputError(f"the model changes its buffer '{name}' of {tensor.dtype}: expected one of {kinds}")
+        symbol = self._names[place(tensor)]
+        if symbol not in ir.SymbolTable(module):
+            attributes = {
+                "sym_name": ir.StringAttr.get(symbol),
+                "sym_visibility": ir.StringAttr.get("private"),
+                "is_mutable": ir.UnitAttr.get(),
+                "type": ir.TypeAttr.get(kind),
+                "initial_value": _first(tensor, name, ir.RankedTensorType(kind)),
+            }
+            block = module.regions[0].blocks[0]
+            ir.Operation.create("util.global", attributes=attributes, ip=ir.InsertionPoint.at_block_begin(block))
+        reference = {"global": ir.FlatSymbolRefAttr.get(symbol)}
+        value = ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
+        back = [ir.Type.parse(torch_type)]
+        return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[value]).result
+
+    def store(self, tensor: torch.Tensor, value: ir.Value) -> None:
+        """Keeps a buffer's next value."""
+        kind = builtin_type(str(value.type))
+        plain = ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
+        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[place(tensor)])}
+        ir.Operation.create("util.global.store", operands=[plain], attributes=reference)
+
+
+def _first(tensor: torch.Tensor, name: str, kind: ir.RankedTensorType) -> ir.Attribute:
+    """What a buffer is when a program is loaded."""
+    if tensor.is_meta:
+        raise InputError(f"the model changes its buffer '{name}', which has no data (it is on the device meta)")
+    values = tensor.detach().cpu().contiguous()
+    if not values.numel():
+        raise InputError(f"the model changes its buffer '{name}', which has no elements")
+    first = values.reshape(-1)[0]
+    bits = values.view(torch.uint8) if values.dim() else values.reshape(1).view(torch.uint8)
+    if (bits.reshape(values.numel(), -1) == first.reshape(1).view(torch.uint8)).all():
+        element = kind.element_type
+        if isinstance(element, ir.FloatType):
+            return ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(element, first.item()))
+        return ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(element, first.item()))
+    if values.nbytes > _MOST_BYTES:
+        raise InputError(
+            f"the model changes its buffer '{name}', {values.nbytes:,} bytes that are not all the same at first: "
+            f"expected at most {_MOST_BYTES:,}, or an argument that is returned"
+        )
+    array = values.view(torch.int16).numpy() if values.dtype == torch.bfloat16 else values.numpy()
+    return ir.DenseElementsAttr.get(array, type=kind.element_type, shape=list(kind.shape))
