@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -98,7 +98,7 @@ def _scattered(op: ir.Operation) -> Update | None:
         return None
     ids = Index("n", 1, math.prod(size or 0 for size in batch)).split(batch)
     loops = {i: _axis(f"s{i}", sizes[i]) for i in whole}
-    rows, subscripts = _uncollapsed(updates, (*ids, *loops.values()))
+    rows, subscripts = _uncollapsed(updates, (*ids, *loops.values()), loops.values())
     found = [_subscript(indices, ids, number, sizes[dim]) for number, dim in enumerate(written)]
     places = [(dim, each) for dim, each in zip(written, found, strict=True) if not isinstance(each, Index)]
     loops |= {dim: each for dim, each in zip(written, found, strict=True) if isinstance(each, Index)}
@@ -122,10 +122,13 @@ def _axis(name: str, size: int | None) -> Index:
     return ZERO if size == 1 else Index(name, 1, size)
 
 
-def _uncollapsed(value: ir.Value, subscripts: tuple[Index, ...]) -> _Read:
-    """An element of a tensor, as one of the tensor that it is a collapse of."""
+def _uncollapsed(value: ir.Value, subscripts: tuple[Index, ...], kept: Collection[Index]) -> _Read:
+    """An element of a tensor, as one of the tensor that it is a collapse of; `kept` subscripts stay whole."""
     while (op := graph.producer(value)) is not None and op.name == "tensor.collapse_shape":
-        value, subscripts = op.operands[0], RESHAPES[op.name](op, subscripts)
+        before = RESHAPES[op.name](op, subscripts)
+        if any(each.axis and each not in before for each in kept):
+            break
+        value, subscripts = op.operands[0], before
     return value, subscripts
 
 
@@ -169,7 +172,7 @@ def _subscript(indices: ir.Value, ids: Sequence[Index], number: int, size: int |
     if (place := found.place) is not None and place.extent == size:
         return place
     if [factor for _, factor in found.elements] != [1] or len(found.places) > 1:
-        raise UntraceableError
+        return Element(*_moved(column, (*ids, ZERO))), None, 0
     return found.elements[0][0], found.places[0] if found.places else None, found.number
 
 
