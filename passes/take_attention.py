@@ -16,6 +16,8 @@ After:
       linalg.generic {… "mx_attention_combine_…"} ins(%parts, %numbers) outs(…) -> tensor<32x128xbf16>
     }
 
+So is attention that is spelled out as two products and a softmax (`mxcomp.matching.softmax`).
+
 Of many queries there is one dispatch, whose tiles are the result. A mask that says where the keys of a query start and
 end (causal, a window, lengths of sequences) is known by how it is computed, also from positions that the program knows,
 and is not computed then: keys that no query of a workgroup sees are not read.
@@ -27,22 +29,26 @@ read where they are stored: broadcasts to heads, transposes and views in front o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
 
 from mxcomp.matching import attention, positions
-from mxcomp.matching.attention import ATTENTION, Attention
+from mxcomp.matching.attention import Attention
 from mxcomp.matching.positions import Guard
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 from mxcomp.options import NONE, Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.waves import LANES
+
+_MASK = 3
+"""The operand of a kernel that is a mask, if it has one."""
+_LOWEST = -2.3e38
 
 OPTIONS = ("ukernels", "reference")
 
@@ -51,11 +57,14 @@ def run(module: ir.Operation, options: Options) -> None:
     """Replaces every attention below `module` that is covered."""
     entries = []
     with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == ATTENTION]:
-            found = _found(op, options)
-            entries.append(_entry(op, found))
-            if isinstance(found, Attention):
-                _replace(found)
+        for op in [op for op in graph.walk(module, bodies=False) if op.name in attention.NAMES]:
+            found = attention.find(op)
+            if found is None:
+                continue
+            axes, planned = found[0], _taken(found[1], options)
+            entries.append(_entry(op, axes, planned))
+            if isinstance(planned, Attention):
+                _replace(planned)
         if entries:
             for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic"]:
                 _fold_largest(op)
@@ -70,87 +79,46 @@ def _fold_largest(op: ir.Operation) -> None:
     kind = ir.RankedTensorType(op.results[0].type)
     with op.location, ir.InsertionPoint(op):
         splat = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, number))
-        value = arith.ConstantOp(kind, splat).result
-    op.results[0].replace_all_uses_with(value)
+        op.results[0].replace_all_uses_with(arith.ConstantOp(kind, splat).result)
     graph.erase_unused([op.results[0]])
-    if number > 0:
-        _fold_choices(value)
 
 
-def _fold_choices(positive: ir.Value) -> None:
-    """What is chosen where a number is positive that always is, in the place of the choice.
-
-    IREE would do so later; here it would be one more operand of what is computed of attention's result.
-    """
-    values = [positive]
-    for op in graph.users_in_order(values):
-        if op.name == "tensor.expand_shape":
-            values.append(op.results[0])
-        elif is_elementwise(op) and _is_positive(op):
-            for choice in list(graph.users_in_order([op.results[0]])):
-                if (chosen := _chosen(choice, op.results[0])) is not None:
-                    choice.results[0].replace_all_uses_with(chosen)
-                    graph.erase_dead(choice)
-
-
-def _is_positive(op: ir.Operation) -> bool:
-    """Whether an elementwise operation of one operand yields whether it is greater than 0."""
-    test, block = graph.producer(yielded(op)), op.regions[0].blocks[0]
-    if len(op.operands) != 2 or test is None or test.name != "arith.cmpf" or test.operands[0] != block.arguments[0]:
-        return False
-    kind = ir.IntegerAttr(test.attributes["predicate"]).value
-    zero = graph.producer(test.operands[1])
-    is_zero = zero is not None and zero.name == "arith.constant" and ir.FloatAttr(zero.attributes["value"]).value == 0
-    return is_zero and kind in (arith.CmpFPredicate.OGT, arith.CmpFPredicate.UGT)
-
-
-def _chosen(op: ir.Operation, condition: ir.Value) -> ir.Value | None:
-    """What an elementwise operation yields where a condition holds, if it does nothing but choose by that."""
-    if not is_elementwise(op):
-        return None
-    choice, arguments = graph.producer(yielded(op)), list(op.regions[0].blocks[0].arguments)
-    if choice is None or choice.name != "arith.select" or len(list(op.regions[0].blocks[0].operations)) != 2:
-        return None
-    condition_at, chosen_at = (
-        arguments.index(each) if each in arguments else None for each in list(choice.operands)[:2]
-    )
-    if condition_at is None or chosen_at is None or op.operands[condition_at] != condition:
-        return None
-    *maps, result = indexing_maps(op) or []
-    chosen = op.operands[chosen_at]
-    return chosen if maps[chosen_at] == result and chosen.type == op.results[0].type else None
-
-
-def _found(op: ir.Operation, options: Options) -> Attention | str:
+def _taken(found: Attention | str, options: Options) -> Attention | str:
     if options.reference or not options.reads_in_place or options.ukernels == NONE:
         return "without ukernels"
-    found = attention.find(op)
     if isinstance(found, str):
         return found
     kind = found.kernel.query.element
     return options.target.lacks_instruction(f"MFMA_F32_16x16x32_{kind.upper()}", (kind, kind)) or found
 
 
-def _entry(op: ir.Operation, found: Attention | str) -> dict[str, Any]:
+def _entry(op: ir.Operation, axes: Mapping[str, int | None], found: Attention | str) -> dict[str, Any]:
     """Returns the entry for the report."""
-    names = ("heads", "queries", "keys", "size", "value_size")
-    sizes = {name: size for name, size in zip(names, attention.sizes(op), strict=True) if size is not None}
+    names = {"n": "heads", "t": "queries", "l": "keys", "d": "size", "v": "value_size"}
+    sizes = {name: axes[axis] for axis, name in names.items() if axes.get(axis) is not None}
     became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name}
     name = graph.location_name(op.location)
     return {"location": graph.location_text(op.location), **({"name": name} if name else {}), **sizes, **became}
 
 
 def _replace(found: Attention) -> None:
-    op, kernel = found.op, found.kernel
-    sources = list(op.operands)
+    op, kernel = graph.producer(found.result), found.kernel
+    assert op is not None
     if found.guard is not None:
         _unguard(found.guard)
     with ir.InsertionPoint(op), op.location:
-        query, *others = _guarded([_squeezed(_added(value)) for value in found.operands], kernel)
+        values = list(found.operands)
+        if kernel.mask is not None:
+            values[_MASK] = _added(values[_MASK], found.hides_finitely)
+        query, *others = _guarded([_squeezed(value) for value in values], kernel)
         # Of constants IREE would compute the generic itself, which is not what it stands for.
-        operands = [build.barrier(query), *others]
-        result = _decoded(op, kernel, operands) if isinstance(kernel, Decode) else _prefilled(op, kernel, operands)
-    op.results[0].replace_all_uses_with(result)
+        operands, kind = [build.barrier(query), *others], ir.RankedTensorType(found.result.type)
+        if isinstance(kernel, Decode):
+            result = _decoded(op, kind, kernel, operands)
+        else:
+            result = _prefilled(op, kind, kernel, operands)
+    sources = list(op.operands)
+    found.result.replace_all_uses_with(result)
     op.erase()
     graph.erase_unused(sources)
 
@@ -163,9 +131,8 @@ def _unguard(guard: Guard) -> None:
     graph.erase_unused([each for i, each in enumerate(others) if i != guard.operand])
 
 
-def _decoded(op: ir.Operation, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
+def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
     """Builds two dispatches, of which the second combines parts."""
-    result = ir.RankedTensorType(op.results[0].type)
     with standing.named(op, "attention", "attention"):
         parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
     combine = Combine(
@@ -177,9 +144,8 @@ def _decoded(op: ir.Operation, kernel: Decode, operands: list[ir.Value]) -> ir.V
     return tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], [], list(result.shape)).result
 
 
-def _prefilled(op: ir.Operation, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
+def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
     """Builds one dispatch; results of queries behind the last one are dropped."""
-    result = ir.RankedTensorType(op.results[0].type)
     with standing.named(op, "attention", "attention"):
         (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
     flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
@@ -192,11 +158,11 @@ def _prefilled(op: ir.Operation, kernel: Prefill, operands: list[ir.Value]) -> i
 
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
     """Returns operands with equal numbers of keys, asserted to fit into a buffer."""
-    dynamic = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
-    if not dynamic:
+    places = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
+    if not places:
         return operands
     most = min(stored.most_keys for stored in kernel.inputs if None in stored.sizes)
-    first, *others = (build.dim(operands[i], dimension) for i, dimension in dynamic)
+    first, *others = (build.dim(operands[i], dimension) for i, dimension in places)
     for other in others:
         same = arith.CmpIOp(arith.CmpIPredicate.eq, first, other).result
         cf.AssertOp(same, "mxcomp: keys, values and masks must have the same number of keys")
@@ -207,18 +173,22 @@ def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Valu
     return [build.tie_shape(value, [keys]) if None in build.static_sizes(value) else value for value in operands]
 
 
-def _added(value: ir.Value) -> ir.Value:
-    """Returns a boolean mask as numbers that are added to scores; other operands as they are."""
-    kind = ir.RankedTensorType(value.type)
-    if str(kind.element_type) != "i1":
-        return value
-    f32 = ir.F32Type.get()
+def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
+    """A mask as numbers that are added to scores; those that are to hide finitely are so times log2(e) as well."""
+    kind = ir.RankedTensorType(mask.type)
+    type_ = kind.element_type
 
     def number(seen: ir.Value) -> ir.Value:
         nothing, lowest = (arith.ConstantOp(f32, each).result for each in (0.0, float("-inf")))
         return arith.SelectOp(seen, nothing, lowest).result
 
-    return build.elementwise(ir.RankedTensorType.get(kind.shape, f32), [value], number)
+    def lifted(number: ir.Value) -> ir.Value:
+        return arith.MaximumFOp(number, arith.ConstantOp(type_, _LOWEST).result).result
+
+    f32 = ir.F32Type.get()
+    if isinstance(type_, ir.IntegerType):
+        return build.elementwise(ir.RankedTensorType.get(kind.shape, f32), [mask], number)
+    return build.elementwise(kind, [mask], lifted) if hides_finitely and type_ != ir.F16Type.get() else mask
 
 
 def _squeezed(value: ir.Value) -> ir.Value:

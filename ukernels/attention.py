@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Protocol
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, util, vector
@@ -21,7 +22,7 @@ from iree.compiler.dialects import arith, util, vector
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, part, select
-from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
+from mxcomp.ukernels.softmax import LOWEST, added, exp2, inverse, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND
 
 KEYS = 32
@@ -127,16 +128,47 @@ def module(
     return str(made)
 
 
-def inputs(query: Stored, key: Stored, value: Stored, mask: Stored | None, reach: Reach | None) -> list[Stored]:
+class Spec(Protocol):
+    """What kernels are written for."""
+
+    @property
+    def query(self) -> Stored: ...
+    @property
+    def key(self) -> Stored: ...
+    @property
+    def value(self) -> Stored: ...
+    @property
+    def mask(self) -> Stored | None: ...
+    @property
+    def reach(self) -> Reach | None: ...
+    @property
+    def sink(self) -> Stored | None: ...
+
+
+def inputs(spec: Spec) -> list[Stored]:
     """The operands that there are, in their order."""
-    positions = () if reach is None else reach.positions
-    return [query, key, value, *(() if mask is None else (mask,)), *positions]
+    positions = () if spec.reach is None else spec.reach.positions
+    return [spec.query, spec.key, spec.value, *(each for each in (spec.mask, spec.sink) if each), *positions]
 
 
-def parted(others: Sequence[Operand], reach: Reach | None) -> tuple[Sequence[Operand], Sequence[Operand]]:
-    """What there is behind queries, keys and values: a mask perhaps, and positions."""
-    count = len(others) - (0 if reach is None else len(reach.positions))
-    return others[:count], others[count:]
+class Others:
+    """What there is behind queries, keys and values: a mask perhaps, a sink perhaps, and positions."""
+
+    def __init__(self, spec: Spec, operands: Sequence[Operand]) -> None:
+        masks, sinks = (0 if each is None else 1 for each in (spec.mask, spec.sink))
+        self.mask, self.positions = operands[:masks], operands[masks + sinks :]
+        self._sink = operands[masks] if sinks else None
+
+    def start(self, head: Index, is_counted: ir.Value, fragments: int) -> Values:
+        """The state of a lane's query before any key: what the sink of its head makes of it, where it is counted."""
+        high, power = number(LOWEST), number(0.0)
+        if self._sink is not None:
+            sink = element(self._sink.load(self._sink.place(n=head), 1), 0)
+            f32 = ir.F32Type.get()
+            sink = sink if sink.type == f32 else arith.ExtFOp(f32, sink).result
+            high = largest(high, arith.MulFOp(sink, number(math.log2(math.e))).result)
+            power = chosen(is_counted, 1.0, 0.0)
+        return [high, power, *(builder.f32_zeros(4) for _ in range(fragments))]
 
 
 def last(keys: Index) -> Index:
@@ -350,15 +382,22 @@ def transposed(values: Values, pieces: Pieces) -> Values:
     return factors
 
 
-def scores(keys: Values, queries: Values, scale: ir.Value) -> Values:
-    """Of a lane's eight keys with its query, times the scale."""
+def scores(keys: Values, queries: Values, scale: ir.Value, cap: float | None) -> Values:
+    """Of a lane's eight keys with its query, times the scale; and those of tanh, times the cap, where there is one."""
     found: Values = []
     for half in range(2):
         fragment = builder.f32_zeros(4)
         for key, query in zip(keys[half * len(queries) :], queries, strict=False):
             fragment = mfma((COLUMNS, COLUMNS, DEPTH), key, query, fragment)
         found += [element(fragment, i) for i in range(4)]
-    return [arith.MulFOp(score, scale).result for score in found]
+    found = [arith.MulFOp(score, scale).result for score in found]
+    return found if cap is None else [_capped(score, cap) for score in found]
+
+
+def _capped(score: ir.Value, cap: float) -> ir.Value:
+    """`cap` times tanh of a score: 1 - 2 / (1 + exp(2 score))."""
+    more = added(exp2(added(score, score)), number(1.0))
+    return arith.SubFOp(number(cap), arith.MulFOp(number(2 * cap), inverse(more)).result).result
 
 
 def masked_by(mask: ir.Value, found: Values) -> Values:

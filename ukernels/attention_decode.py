@@ -19,7 +19,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import COLUMNS, KEYS, LANE, Operand, Pieces, Reach, Sight, State, Stored, kept, times
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
-from mxcomp.ukernels.softmax import LOWEST, added, exp2, largest, number, of_column, of_lane, of_wave, splat
+from mxcomp.ukernels.softmax import added, exp2, largest, of_column, of_lane, of_wave, splat
 from mxcomp.ukernels.waves import BEYOND, LANES
 
 MOST_ROWS = 2 * COLUMNS
@@ -44,6 +44,8 @@ class Decode:
         scale: Of scores, times log2(e).
         query, key, value, mask: Operands.
         reach: Which keys a query sees; None: all.
+        cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
+        sink: A score of each head that counts in the sum of powers, and has no value.
     """
 
     heads: int
@@ -59,6 +61,8 @@ class Decode:
     value: Stored
     mask: Stored | None = None
     reach: Reach | None = None
+    cap: float | None = None
+    sink: Stored | None = None
 
     @property
     def rows(self) -> int:
@@ -86,7 +90,7 @@ class Decode:
 
     @property
     def inputs(self) -> list[Stored]:
-        return attention.inputs(self.query, self.key, self.value, self.mask, self.reach)
+        return attention.inputs(self)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Sums, and for each of them the largest score and the sum of powers, of so many workgroups."""
@@ -151,19 +155,20 @@ class _Decode:
         self.pieces = Pieces.of(spec.value_size)
         self.column, self.quarter = (threads.number % COLUMNS).here, (threads.number // COLUMNS).here
         self.head, split = (workgroup // spec.splits).here, (workgroup % spec.splits).here
+        self.is_first = builder.both(split < 1, self.quarter < 1)
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
         self.query, self.key, self.value, *others = inputs
-        self.mask, positions = attention.parted(others, spec.reach)
+        self.others = attention.Others(spec, others)
         keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
         first = (self.head * spec.group).here
-        self.sight = Sight(spec.reach, keys, first, positions)
+        self.sight = Sight(spec.reach, keys, first, self.others.positions)
         self.start, self.keys = self.sight.around(Index.of(0), Index.of(spec.queries - 1))
         self.is_known = spec.keys is not None and spec.reach is None
         self._share(split)
         self.of_key, self.of_value = (each.place(n=first).here for each in (self.key, self.value))
         self.of_masks = [
-            [each.place(n=n, t=t).here for each in self.mask] for n, t in map(self._query, range(spec.fragments))
+            [each.place(n=n, t=t).here for each in self.others.mask] for n, t in map(self._query, range(spec.fragments))
         ]
         self.bounds, self.scales = [], []
         for _, t in map(self._query, range(spec.fragments)):
@@ -198,8 +203,11 @@ class _Decode:
     def write(self) -> None:
         spec = self.spec
         queries = [self._load_queries(fragment) for fragment in range(spec.fragments)]
-        start = State(number(LOWEST), number(0.0), [builder.f32_zeros(4) for _ in range(self.pieces.fragments)])
-        state = [value for _ in range(spec.fragments) for value in (start.high, start.power, *start.sums)]
+        state = [
+            value
+            for fragment in range(spec.fragments)
+            for value in self.others.start(self._query(fragment)[0], self.is_first, self.pieces.fragments)
+        ]
 
         def turn(step: Index, loaded: Values, carried: Values) -> list[Values]:
             return [self._load(step + 1), self._multiply(step, queries, loaded, carried)]
@@ -231,7 +239,7 @@ class _Decode:
         places = [(of_value + row * self.value.step).here for row in rows]
         loaded += attention.load_values(self.value, places, self.column, self.pieces)
         for of_fragment in self.of_masks:
-            for each, place in zip(self.mask, of_fragment, strict=True):
+            for each, place in zip(self.others.mask, of_fragment, strict=True):
                 loaded.append(each.load_mask(select(is_there, place, each.beyond), rows, self.is_even))
         return loaded
 
@@ -245,7 +253,7 @@ class _Decode:
         factors = attention.transposed(loaded[keys : keys + values], self.pieces)
         result: Values = []
         for number_, (state, query) in enumerate(zip(State.each(carried, self.spec.fragments), queries, strict=True)):
-            found = attention.scores(loaded[:keys], query, self.scales[number_])
+            found = attention.scores(loaded[:keys], query, self.scales[number_], self.spec.cap)
             if masks:
                 found = attention.masked_by(masks[number_], found)
             if self.bound is not None:

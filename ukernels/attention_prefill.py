@@ -18,7 +18,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import COLUMNS, DEPTH, KEYS, LANE, Operand, Pieces, Reach, Sight, State, Stored, kept
 from mxcomp.ukernels.builder import Index, Threads, Values, lds_barrier, loop, read_lds, select, uniform, write_lds
-from mxcomp.ukernels.softmax import LOWEST, added, number, of_column
+from mxcomp.ukernels.softmax import added, of_column
 from mxcomp.ukernels.waves import LANES
 
 WAVES = 4
@@ -40,6 +40,8 @@ class Prefill:
         reach: Which keys a query sees; None: all.
         fragments: Of 16 queries that a wave has.
         result: The type of results.
+        cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
+        sink: A score of each head that counts in the sum of powers, and has no value.
     """
 
     heads: int
@@ -55,6 +57,8 @@ class Prefill:
     reach: Reach | None
     fragments: int
     result: str
+    cap: float | None = None
+    sink: Stored | None = None
 
     threads = WAVES * LANES
 
@@ -81,7 +85,7 @@ class Prefill:
 
     @property
     def inputs(self) -> list[Stored]:
-        return attention.inputs(self.query, self.key, self.value, self.mask, self.reach)
+        return attention.inputs(self)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Rows of each wave's fragments, in order."""
@@ -108,13 +112,13 @@ class _Prefill:
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
         self.query, self.key, self.value, *others = inputs
-        self.mask, positions = attention.parted(others, spec.reach)
+        self.others = attention.Others(spec, others)
         stored_keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
         self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
-        self.sight = Sight(spec.reach, stored_keys, self.head, positions)
+        self.sight = Sight(spec.reach, stored_keys, self.head, self.others.positions)
         self.of_key, self.of_value = (each.place(n=self.head).here for each in (self.key, self.value))
         self.rows = [self._row(fragment).here for fragment in range(spec.fragments)]
-        self.of_masks = [[each.place(n=self.head, t=row).here for each in self.mask] for row in self.rows]
+        self.of_masks = [[each.place(n=self.head, t=row).here for each in self.others.mask] for row in self.rows]
         seen = [self.sight.of(row) for row in self.rows]
         self.bounds = [(start.here, end.here) for start, end, _ in seen]
         self.scales = [attention.chosen(is_blind, 0.0, spec.scale) for _, _, is_blind in seen]
@@ -147,11 +151,10 @@ class _Prefill:
             attention.load_row(self.query, self.query.place(n=self.head, t=row).here, self.quarter, spec.size)
             for row in self.rows
         ]
-        lowest, zero = number(LOWEST), number(0.0)
         state = [
             value
             for _ in range(spec.fragments)
-            for value in (lowest, zero, *(builder.f32_zeros(4) for _ in range(self.pieces.fragments)))
+            for value in self.others.start(self.head, self.quarter < 1, self.pieces.fragments)
         ]
 
         def turn(compares: bool) -> Callable[..., list[Values]]:
@@ -185,7 +188,7 @@ class _Prefill:
         places = [(of_value + self._clamped(start + key) * self.value.step).here for key in mine]
         loaded += attention.load_values(self.value, places, self.column, self.pieces)
         for of_fragment in self.of_masks:
-            for each, place in zip(self.mask, of_fragment, strict=True):
+            for each, place in zip(self.others.mask, of_fragment, strict=True):
                 for group in range(WAVES):
                     rows = [self._clamped(step * STEP + group * KEYS + key) for key in mine]
                     there = select(is_there, place, each.beyond)
@@ -210,12 +213,13 @@ class _Prefill:
 
     def _multiply(self, step: Index, queries: list[Values], masks: Values, carried: Values, compares: bool) -> Values:
         """What is carried on behind the keys of a step."""
-        states, found = State.each(carried, self.spec.fragments), [list[ir.Value]() for _ in queries]
+        spec = self.spec
+        states, found = State.each(carried, spec.fragments), [list[ir.Value]() for _ in queries]
         factors = self._factors()
         for group in range(WAVES):
             keys = next(factors)
             for fragment, query in enumerate(queries):
-                scores = attention.scores(keys, query, self.scales[fragment])
+                scores = attention.scores(keys, query, self.scales[fragment], spec.cap)
                 if masks:
                     scores = attention.masked_by(masks[fragment * WAVES + group], scores)
                 found[fragment] += self._seen(step, group, fragment, scores) if compares else scores

@@ -23,6 +23,11 @@ def exp2(value: ir.Value) -> ir.Value:
     return rocdl.exp2(value.type, value)
 
 
+def inverse(value: ir.Value) -> ir.Value:
+    """1 divided by an f32, by the instruction for it."""
+    return rocdl.rcp(value.type, value)
+
+
 def largest(one: ir.Value, other: ir.Value) -> ir.Value:
     """The larger one of two numbers, and of a number and none the number."""
     return arith.MaxNumFOp(one, other).result

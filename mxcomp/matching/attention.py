@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 
-from mxcomp.matching import positions
+from mxcomp.matching import positions, softmax
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
+from mxcomp.matching.softmax import Place
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Reach, Stored, Subscript
@@ -29,6 +30,8 @@ from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 
 ATTENTION = "iree_linalg_ext.attention"
+NAMES = (ATTENTION, softmax.PRODUCT)
+"""Operations that may be one."""
 
 _TYPES = ("bf16", "f16")
 _MASKS = (*_TYPES, "f32", "i1")
@@ -39,72 +42,125 @@ _MANY = 512 * 128
 """The number of queries of all heads from which on there are enough workgroups with 128 queries each."""
 _WAVES = 1024
 """The number of workgroups that saturate memory, with several KB in flight each."""
-_FORM = (("n", "t", "d"), ("n", "l", "d"), ("n", "l", "v"))
-"""The axes of queries, keys and values: "n", batch and head; "t", the query; "l", the key; and the elements of both."""
+_FORM = ("ntd", "nld", "nlv")
+"""The axes of queries, keys and values."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """An attention in a module, of axes "n", batch and head; "t", the query; "l", the key; and elements of both.
+
+    Attributes:
+        op: Whose location it has.
+        result: What it computes, [n, t, v].
+        query, key, value: Elements of them, by their axes.
+        axes: Sizes; None where dynamic.
+        scale, cap: Of scores, and of tanh of scores; no cap: None.
+        mask, sink: Elements of what is added to scores, and of a score that has no value.
+    """
+
+    op: ir.Operation
+    result: ir.Value
+    query: Place
+    key: Place
+    value: Place
+    axes: Mapping[str, int | None]
+    scale: float
+    cap: float | None = None
+    mask: Place | None = None
+    sink: Place | None = None
 
 
 @dataclass(frozen=True)
 class Attention:
     """An attention, and its kernel."""
 
-    op: ir.Operation
+    result: ir.Value
     kernel: Decode | Prefill
     operands: tuple[ir.Value, ...]
-    """Tensors as they are stored, with dimensions of size 1; of queries, keys, values, perhaps a mask, and positions.
+    """Tensors as they are stored, with dimensions of size 1: those of the kernel's inputs.
 
     A mask may be of truth values, which the kernel takes as f32 that are added; positions are taken in halves.
     """
     guard: Guard | None = None
     """What makes results of queries that see no key 0, as the kernel does."""
+    hides_finitely: bool = False
+    """Of a query whose keys all have a finite number added, all count alike; also where that is the lowest one."""
 
 
 class NotCoveredError(Exception):
     """An attention has no kernel of ours, for the reason in the message."""
 
 
-def find(op: ir.Operation) -> Attention | str:
-    """Returns the kernel of an `iree_linalg_ext.attention`, or why it has none."""
+def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] | None:
+    """Sizes of an attention by their axes, and its kernel, or why it has none. None: it is no attention."""
+    axes = _axes(op) if op.name == ATTENTION else {}
     try:
-        return _find(op)
+        form = _whole(op, axes) if op.name == ATTENTION else _spelled(op)
+        if form is None:
+            return None
+        axes = form.axes
+        return axes, _kernel(form)
     except NotCoveredError as reason:
-        return str(reason)
+        return axes, str(reason)
 
 
-def sizes(op: ir.Operation) -> tuple[int | None, int | None, int | None, int | None, int | None]:
-    """Returns heads in all batches, queries, keys, and the sizes of a key and a value; None where dynamic."""
-    (heads, queries, size), (_, keys, _), (*_, value_size) = (build.static_sizes(op.operands[i]) for i in range(3))
-    return heads, queries, keys, size, value_size
+def _axes(op: ir.Operation) -> Mapping[str, int | None]:
+    """Sizes of IREE's operation, as far as it is of the usual form."""
+    sizes = [build.static_sizes(op.operands[i]) for i in range(3)]
+    return {axis: size for each, form in zip(sizes, _FORM, strict=True) for axis, size in zip(form, each, strict=False)}
 
 
-def _find(op: ir.Operation) -> Attention:
+def _spelled(op: ir.Operation) -> Form | None:
+    found = softmax.find(op)
+    if found is None:
+        return None
+    places = found.query, found.key, found.value
+    axes = {index.axis: index.extent for place in places for index in place.indices}
+    return Form(op, found.result, *places, axes, found.scale, found.cap, found.mask, found.sink)
+
+
+def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
+    """Of IREE's operation. NotCoveredError if it is of another form."""
     masked = _check(op)
-    heads, queries, keys, size, value_size = sizes(op)
+
+    def place(number: int, names: Sequence[str]) -> Place:
+        return Place(op.operands[number], tuple(Index(each, 1, axes[each]) for each in names))
+
+    query, key, value = (place(i, each) for i, each in enumerate(_FORM))
+    return Form(op, op.results[0], query, key, value, axes, _scale(op), mask=place(4, "ntl") if masked else None)
+
+
+def _kernel(form: Form) -> Attention:
+    heads, queries, keys, size, value_size = (form.axes[each] for each in "ntldv")
+    _check_types(form)
     if heads is None or queries is None or size is None or value_size is None:
         raise NotCoveredError("its batch or its number of queries is dynamic")
-    axes = {"n": heads, "t": queries, "l": keys, "d": size, "v": value_size}
     query, key, value = (
-        _stored(op.operands[i], [(axis, axes[axis]) for axis in form], whole=form[-1]) for i, form in enumerate(_FORM)
+        _stored(place, form.axes, whole) for place, whole in ((form.query, "d"), (form.key, "d"), (form.value, "v"))
     )
-    mask = _masked(op, axes) if masked else _Mask()
-    operands = (query[0], key[0], value[0], *mask.operands)
+    mask = _masked(form) if form.mask is not None else _Mask()
+    sink = _sink(form)
+    operands = (query[0], key[0], value[0], *mask.operands, *sink[:1], *mask.positions)
     stored = query[1], key[1], value[1], mask.stored, mask.reach
-    scale = _scale(op) * math.log2(math.e)
+    scale, is_spelled = form.scale * math.log2(math.e), form.op.name != ATTENTION
+    others = None if form.cap is None else form.cap * math.log2(math.e), sink[1] if sink else None
     if heads * queries < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
     if queries > attention_decode.MOST_ROWS:
         fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
-        result = str(build.element(op.results[0]))
-        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, result)
+        result = str(build.element(form.result))
+        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, result, *others)
         if prefill.workgroups < 2:  # IREE drops a loop of one, and with it what names the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
-        return Attention(op, prefill, operands, mask.guard)
+        return Attention(form.result, prefill, operands, mask.guard, is_spelled)
     shared_by = key[1], value[1], *(() if mask.reach is None else mask.reach.positions)
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
     splits = _splits(heads // group, keys)
-    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored)
-    return Attention(op, decode, operands, mask.guard)
+    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored, *others)
+    return Attention(form.result, decode, operands, mask.guard, is_spelled)
 
 
 @dataclass(frozen=True)
@@ -113,25 +169,29 @@ class _Mask:
 
     operands: tuple[ir.Value, ...] = ()
     stored: Stored | None = None
+    positions: tuple[ir.Value, ...] = ()
     reach: Reach | None = None
     guard: Guard | None = None
 
 
-def _masked(op: ir.Operation, axes: Mapping[str, int | None]) -> _Mask:
-    of = {axis: Index(axis, 1, size) for axis, size in axes.items()}
-    seen = positions.seen(op.operands[4], [of[axis] for axis in "ntl"])
+def _masked(form: Form) -> _Mask:
+    assert form.mask is not None
+    seen = positions.seen(form.mask.value, form.mask.indices)
     if seen is not None:
-        guard = positions.guard(op.results[0], [of[axis] for axis in "ntv"], seen)
-        mask = _by_position(seen, guard, axes)
-        if mask is not None:
+        result = [Index(axis, 1, form.axes[axis]) for axis in "ntv"]
+        guard = positions.guard(form.result, result, seen)
+        if (mask := _by_position(form, seen, guard)) is not None:
             return mask
-    value, stored = _stored(op.operands[4], [(axis, axes[axis]) for axis in "ntl"], whole="")
+    value, stored = _stored(form.mask, form.axes, whole="")
+    if not stored.sizes:
+        raise NotCoveredError("a mask of a single number")
     return _Mask((value,), stored)
 
 
-def _by_position(seen: Seen, guard: Guard | None, axes: Mapping[str, int | None]) -> _Mask | None:
+def _by_position(form: Form, seen: Seen, guard: Guard | None) -> _Mask | None:
     """None where no kernel can do without the mask as it is."""
-    blind_sees_all = seen.hides_finitely and not (guard is not None and guard.zeroes)
+    zeroes = form.sink is not None or (guard is not None and guard.zeroes)
+    blind_sees_all = seen.hides_finitely and not zeroes
     elements = list(dict.fromkeys(each.position for each in (*seen.ends, *seen.starts) if each.position is not None))
     halves = [_in_halves(each) for each in elements]
     if any(each is None for each in halves):
@@ -144,14 +204,22 @@ def _by_position(seen: Seen, guard: Guard | None, axes: Mapping[str, int | None]
         for bounds in (seen.ends, seen.starts)
     )
     reach = Reach(ends, starts, tuple(each for each in halves if each), blind_sees_all)
-    values, stored = [each.value for each in elements], None
-    if seen.among is not None:
-        known = {axis: axes[axis] for axis in "ntl"}
-        stored = None if blind_sees_all else _as_stored(seen.among.value, seen.among.indices, known, "")
-        if stored is None:
-            return None
-        values = [seen.among.value, *values]
-    return _Mask(tuple(values), stored, reach if ends or starts else None, guard)
+    mask = _Mask((), None, tuple(each.value for each in elements), reach if ends or starts else None, guard)
+    if seen.among is None:
+        return mask
+    stored = None if blind_sees_all else _as_stored(seen.among.value, seen.among.indices, form.axes, "", ("l",))
+    return None if stored is None else replace(mask, operands=(seen.among.value,), stored=stored)
+
+
+def _sink(form: Form) -> tuple[()] | tuple[ir.Value, Stored]:
+    if form.sink is None:
+        return ()
+    if any(index.axis not in ("", "n") for index in form.sink.indices):
+        raise NotCoveredError("a sink of each query: expected one of each head")
+    value, stored = _stored(form.sink, form.axes, whole="")
+    if not stored.sizes:
+        raise NotCoveredError("a sink of all heads: expected one of each")
+    return value, stored
 
 
 def _in_halves(position: Element) -> Stored | None:
@@ -192,19 +260,25 @@ def _check(op: ir.Operation) -> bool:
     expected = [[n, t, d], [n, key, d], [n, key, v], [], *([[n, t, key]] if masked else []), [n, t, v]]
     if [_positions(each) for each in maps] != expected:
         raise NotCoveredError("operands in another order of dimensions")
-    kinds = [str(build.element(op.operands[i])) for i in range(3)]
+    return masked
+
+
+def _check_types(form: Form) -> None:
+    """NotCoveredError for types and sizes of elements that no kernel has."""
+    kinds = [str(build.element(each.value)) for each in (form.query, form.key, form.value)]
     if len(set(kinds)) != 1 or kinds[0] not in _TYPES:
         raise NotCoveredError(f"of {', '.join(dict.fromkeys(kinds))}: expected {' or '.join(_TYPES)}")
-    if masked and (kind := str(build.element(op.operands[4]))) not in _MASKS:
+    if form.mask is not None and (kind := str(build.element(form.mask.value))) not in _MASKS:
         raise NotCoveredError(f"a mask of {kind}: expected one of {', '.join(_MASKS)}")
-    result = str(build.element(op.results[0]))
+    if form.sink is not None and (kind := str(build.element(form.sink.value))) not in (*_TYPES, "f32"):
+        raise NotCoveredError(f"a sink of {kind}: expected {', '.join(_TYPES)} or f32")
+    result = str(build.element(form.result))
     if result not in (*_TYPES, "f32"):
         raise NotCoveredError(f"a result of {result}: expected {', '.join(_TYPES)} or f32")
-    for name, number in (("queries", 0), ("values", 2)):
-        size = build.static_sizes(op.operands[number])[-1]
+    for name, axis in (("queries", "d"), ("values", "v")):
+        size = form.axes[axis]
         if size is None or size % _FRAGMENT or size > _MOST_SIZE:
             raise NotCoveredError(f"{name} of size {size}: expected a multiple of {_FRAGMENT}, at most {_MOST_SIZE}")
-    return masked
 
 
 def _positions(affine_map: ir.AffineMap) -> list[int]:
@@ -226,17 +300,20 @@ class _Moves(Tracer):
         return found if isinstance(found, Leaf) else Leaf(((value, indices),))
 
 
-def _stored(operand: ir.Value, axes: Sequence[tuple[str, int | None]], whole: str) -> tuple[ir.Value, Stored]:
+def _stored(place: Place, axes: Mapping[str, int | None], whole: str) -> tuple[ir.Value, Stored]:
     """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous."""
-    found = _Moves().element(operand, tuple(Index(axis, 1, size) for axis, size in axes))
+    found = _Moves().element(place.value, place.indices)
     assert isinstance(found, Leaf)
+    of = [index.axis for index in place.indices if index.axis]
     for value, indices in reversed(found.accesses):
-        if (stored := _as_stored(value, indices, dict(axes), whole)) is not None:
+        if (stored := _as_stored(value, indices, axes, whole, of)) is not None:
             return value, stored
-    raise NotCoveredError(f"{'/'.join(axis for axis, _ in axes)} stored in another order")
+    raise NotCoveredError(f"{'/'.join(of)} stored in another order")
 
 
-def _as_stored(value: ir.Value, indices: Sequence[Index], axes: dict[str, int | None], whole: str) -> Stored | None:
+def _as_stored(
+    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str]
+) -> Stored | None:
     """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one."""
     kept = [(size, index) for size, index in zip(build.static_sizes(value), indices, strict=True) if size != 1]
     element = str(build.element(value))
@@ -249,7 +326,7 @@ def _as_stored(value: ir.Value, indices: Sequence[Index], axes: dict[str, int | 
     steps = {axis: [(each.stride, size) for size, each in parts if each.axis == axis] for axis in "ntldv"}
     is_last = not whole or [each.axis for each in found.subscripts[-1:]] == [whole]
     is_whole = is_last and (not whole or steps[whole] == [(1, axes[whole])])
-    has_keys = steps["l"] == ([(1, axes["l"])] if "l" in axes else []) or not (whole or steps["l"])
+    has_keys = steps["l"] == ([(1, axes["l"])] if "l" in of else []) or not (whole or steps["l"])
     if not is_whole or not has_keys or any(size is None for axis in "ntdv" for _, size in steps[axis]):
         return None
     if found.bytes > attention.MOST_BYTES:

@@ -1,0 +1,304 @@
+"""Attention that a model spells out: a product of queries and keys, softmax of it, and a product with values.
+
+    %s = linalg.batch_matmul ins(%queries, %keys) …                   scores
+    %m = linalg.generic … (maximumf)                                   the largest of each row
+    %e = linalg.generic … (exp(%s * scale + %mask - %m))
+    %z = linalg.generic … (sum of each row of %e)
+    %r = linalg.batch_matmul ins(%e / %z, %values) …
+
+What softmax subtracts of a row changes nothing, and may be anything. Between scores and softmax there may be a scale, a
+cap (`tanh(x / c) * c`), a mask that is added, and a sink: a column more, which is left out again behind softmax. That
+results of single steps are rounded to a narrow type is not kept: an attention computes all of it in f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from iree.compiler import ir
+
+from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_zero, loop_sizes, yielded
+
+PRODUCT = "linalg.batch_matmul"
+_KEY = "l"
+_RESULT = ("n", "t", _KEY)
+"""Axes of scores: batch and head, the query, the key."""
+_DEEPEST = 60
+_MOST_OPERATIONS = 1024
+"""Of an expression: no attention has so many, and what uses values many times over may have 2⁶⁰."""
+_SAME = ("arith.extf", "arith.truncf")
+_LEAF, _NUMBER, _SUM, _LARGEST, _BESIDE = "leaf", "number", "sum", "largest", "beside"
+
+
+@dataclass(frozen=True)
+class Place:
+    """An element of a tensor."""
+
+    value: ir.Value
+    indices: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operation on scalars, by its name; a leaf; a number; the sum or the largest of a row; a row and a column."""
+
+    name: str
+    operands: tuple[Node, ...] = ()
+    number: float = 0.0
+    leaf: Place | None = None
+    place: Place | None = field(default=None, compare=False)
+    """An element of a tensor that is this."""
+    size: int = field(init=False, repr=False, compare=False)
+    """Operations, each counted as often as it is used."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(each.size for each in self.operands))
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """An attention: its scores are `cap * tanh(scale * …)`, or `scale * …` where there is no cap.
+
+    Attributes:
+        result: What it computes, [n, t, v].
+        query, key, value: Tensors, in the order of dimensions that their axes say.
+        mask, sink: Elements of tensors that are added to scores, and that are a score more.
+    """
+
+    result: ir.Value
+    query: Place
+    key: Place
+    value: Place
+    scale: float
+    cap: float | None
+    mask: Place | None
+    sink: Place | None
+
+
+def find(product: ir.Operation) -> Spelled | None:
+    """The attention whose last product this is; None where it is none."""
+    if product.name != PRODUCT or not is_zero(product.operands[2]) or len(list(product.operands[0].uses)) != 1:
+        return None
+    weights, value = _factors(product, ("n", "t", "v"), _KEY)
+    node = _Follower().element(weights.value, weights.indices)
+    if node is None or node.name != "arith.divf":
+        return None
+    power, total = node.operands
+    if power.name != "math.exp" or total.name != _SUM:
+        return None
+    (summed,) = total.operands
+    if _without_column(summed) != power:
+        return None
+    (score,) = power.operands
+    while score.name == "arith.subf" and not _is_of_key(score.operands[1]):
+        score = score.operands[0]
+    column = _column(summed)
+    found = _scores(score)
+    if found is None or (column is not None and (column.leaf is None or _is_of_key(column))):
+        return None
+    scores, mask, scale, cap = found
+    query, key = _factors(scores, _RESULT, "d")
+    result = product.results[0]
+    uses = list(result.uses)
+    if len(uses) == 1 and _rounds(rounding := uses[0].owner.operation):
+        result = rounding.results[0]
+    return Spelled(result, query, key, value, scale, cap, mask, None if column is None else column.leaf)
+
+
+def _rounds(op: ir.Operation) -> bool:
+    """Whether an operation rounds each element where it is, and does nothing else."""
+    maps = indexing_maps(op) if is_elementwise(op) else None
+    inner = graph.producer(yielded(op)) if maps is not None and len(maps) == 2 and maps[0] == maps[1] else None
+    return (
+        inner is not None and inner.name == "arith.truncf" and inner.operands[0] == op.regions[0].blocks[0].arguments[0]
+    )
+
+
+def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Place, Place]:
+    """The factors of a product, by the axes of its result, and the one that it sums over."""
+    maps = indexing_maps(product) or []
+    sizes = loop_sizes(product, maps)
+    names = dict(zip((ir.AffineDimExpr(each).position for each in maps[2].results), result, strict=True))
+    loops = [Index(names.get(loop, inner), 1, sizes[loop]) for loop in range(maps[2].n_dims)]
+    first, second = (Place(value, apply_map(each, loops)) for value, each in zip(inputs(product), maps, strict=False))
+    return first, second
+
+
+def _is_of_key(node: Node) -> bool:
+    if node.name in (_SUM, _LARGEST):
+        return False
+    if node.leaf is not None:
+        return any(index.axis == _KEY for index in node.leaf.indices)
+    return node.name == PRODUCT or any(_is_of_key(each) for each in node.operands)
+
+
+def _without_column(node: Node) -> Node:
+    if node.name == _BESIDE:
+        return node.operands[0]
+    if node.name in (_SUM, _LARGEST):
+        return node
+    return Node(node.name, tuple(map(_without_column, node.operands)), node.number, node.leaf)
+
+
+def _column(node: Node) -> Node | None:
+    """What stands beside a row that all of a node is computed from, if there is that."""
+    if node.name == _BESIDE:
+        return node.operands[1]
+    if node.name in (_SUM, _LARGEST):
+        return None
+    return next((found for each in node.operands if (found := _column(each)) is not None), None)
+
+
+def _scores(node: Node) -> tuple[ir.Operation, Place | None, float, float | None] | None:
+    """The product of queries and keys; a mask that is added; the scale of it, and the cap, if there is one."""
+    mask, outer, inner, is_capped = None, 1.0, 1.0, False
+    while node.name != PRODUCT:
+        if len(node.operands) == 2 and node.operands[0].name == _NUMBER:
+            node = Node(node.name, node.operands[::-1]) if node.name == "arith.mulf" else node
+        one, other = (*node.operands, None, None)[:2]
+        match node.name:
+            case "arith.addf" if mask is None and not is_capped and (outer, inner) == (1.0, 1.0) and one and other:
+                one, other = (one, other) if _has_product(one) else (other, one)
+                mask, node = other.place, one
+                if mask is None or _has_product(other):
+                    return None
+            case "arith.mulf" | "arith.divf" if one and other and other.name == _NUMBER and other.number:
+                factor = other.number if node.name == "arith.mulf" else 1 / other.number
+                outer, inner = (outer, inner * factor) if is_capped else (outer * factor, inner)
+                node = one
+            case "math.tanh" if one and not is_capped:
+                is_capped, node = True, one
+            case _:
+                return None
+    if node.leaf is None or not math.isfinite(outer) or not math.isfinite(inner):
+        return None
+    product = graph.producer(node.leaf.value)
+    assert product is not None
+    return product, mask, inner if is_capped else outer, outer if is_capped else None
+
+
+def _has_product(node: Node) -> bool:
+    return node.name == PRODUCT or any(map(_has_product, node.operands))
+
+
+class _Follower:
+    """Follows elements back to products and to what is stored, each once however often it is used."""
+
+    def __init__(self) -> None:
+        self._known: dict[Place, Node | None] = {}
+        self._depth = 0
+
+    def element(self, value: ir.Value, indices: Sequence[Index]) -> Node | None:
+        place = Place(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
+        if place not in self._known:
+            self._depth += 1
+            node = self._computed(place) if self._depth < _DEEPEST else None
+            self._depth -= 1
+            node = Node(_LEAF, leaf=place) if node is None or node.size > _MOST_OPERATIONS else node
+            self._known[place] = Node(node.name, node.operands, node.number, node.leaf, node.place or place)
+        return self._known[place]
+
+    def _computed(self, place: Place) -> Node | None:
+        op, indices = graph.producer(place.value), place.indices
+        if op is None:
+            return None
+        try:
+            if op.name in RESHAPES:
+                return self.element(op.operands[0], RESHAPES[op.name](op, indices))
+            if op.name == "util.optimization_barrier":
+                return self.element(op.operands[0], indices)
+            if op.name == "tensor.extract_slice":
+                return self._sliced(op, indices)
+            if op.name == "tensor.concat":
+                return self._beside(op, indices)
+            if op.name == "arith.constant":
+                return _number(place.value)
+            if op.name == PRODUCT:
+                sizes = build.static_sizes(place.value)
+                whole = [ZERO if size == 1 else Index(each, 1, size) for each, size in zip(_RESULT, sizes, strict=True)]
+                return Node(PRODUCT, leaf=place) if is_zero(op.operands[2]) and list(indices) == whole else None
+            if is_elementwise(op):
+                return self._body(op, yielded(op), loop_subscripts(op, indices))
+            return self._reduced(op, place)
+        except UntraceableError:
+            return None
+
+    def _body(self, op: ir.Operation, wanted: ir.Value, loops: Sequence[Index]) -> Node | None:
+        block, maps = op.regions[0].blocks[0], indexing_maps(op) or []
+        known: dict[ir.Value, Node | None] = {}
+        for argument, operand, each in zip(block.arguments, inputs(op), maps, strict=False):
+            is_tensor = isinstance(operand.type, ir.RankedTensorType)
+            known[argument] = self.element(operand, apply_map(each, loops)) if is_tensor else _number(operand)
+        for inner in (each.operation for each in block.operations):
+            if len(inner.results) == 1 and inner.name.startswith(("arith.", "math.")):
+                operands = [known[value] if value in known else _number(value) for value in inner.operands]
+                nodes = tuple(each for each in operands if each is not None)
+                is_known = nodes and len(nodes) == len(operands)
+                node = nodes[0] if inner.name in _SAME and is_known else Node(inner.name, nodes)
+                known[inner.results[0]] = _number(inner.results[0]) or (node if is_known else None)
+        return known[wanted] if wanted in known else _number(wanted)
+
+    def _sliced(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
+        offsets = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))
+        strides = list(ir.DenseI64ArrayAttr(op.attributes["static_strides"]))
+        same_rank = len(build.static_sizes(op.operands[0])) == len(indices)
+        if not same_rank or any(offsets) or any(each != 1 for each in strides):
+            return None
+        return self.element(op.operands[0], indices)
+
+    def _beside(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
+        """A row and a column; or the row, of places that are in it."""
+        dim = ir.IntegerAttr(op.attributes["dim"]).value
+        if len(op.operands) != 2 or indices[dim].axis != _KEY or indices[dim].stride != 1:
+            return None
+        row, column = (build.static_sizes(each)[dim] for each in op.operands)
+        if row is None or column != 1 or indices[dim].extent not in (row, row + 1):
+            return None
+        of_row, of_column = list(indices), list(indices)
+        of_row[dim], of_column[dim] = Index(_KEY, 1, row), ZERO
+        found = self.element(op.operands[0], of_row)
+        if indices[dim].extent == row or found is None:
+            return found
+        other = self.element(op.operands[1], of_column)
+        return None if other is None else Node(_BESIDE, (found, other))
+
+    def _reduced(self, op: ir.Operation, place: Place) -> Node | None:
+        """The sum or the largest of a row."""
+        maps, value = indexing_maps(op), place.value
+        if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:
+            return None
+        combining = graph.producer(list(op.regions[0].blocks[0].operations)[-1].operands[0])
+        names = {"arith.addf": _SUM, "arith.maximumf": _LARGEST}
+        block = op.regions[0].blocks[0]
+        if combining is None or combining.name not in names or {*combining.operands} != {*block.arguments[:2]}:
+            return None
+        name = names[combining.name]
+        if name == _SUM and not is_zero(op.operands[1]):
+            return None
+        loops = [ZERO] * maps[0].n_dims
+        for expression, index in zip(maps[1].results, place.indices, strict=True):
+            if isinstance(expression, ir.AffineDimExpr):
+                loops[ir.AffineDimExpr(expression).position] = index
+        kept = {ir.AffineDimExpr(each).position for each in maps[1].results if isinstance(each, ir.AffineDimExpr)}
+        sizes = loop_sizes(op, maps)
+        reduced = [loop for loop in range(maps[0].n_dims) if loop not in kept and sizes[loop] != 1]
+        if len(reduced) != 1 or any(index.axis == _KEY for index in place.indices):
+            return None
+        loops[reduced[0]] = Index(_KEY, 1, sizes[reduced[0]])
+        found = self.element(op.operands[0], apply_map(maps[0], loops))
+        return None if found is None else Node(name, (found,))
+
+
+def _number(value: ir.Value) -> Node | None:
+    """A constant scalar, or one that all elements of a constant tensor are."""
+    op = graph.producer(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
+        attribute = attribute.get_splat_value()
+    return Node(_NUMBER, number=float(attribute.value)) if isinstance(attribute, ir.FloatAttr) else None
