@@ -27,6 +27,7 @@ import mxcomp.ir as mx
 from mxcomp import moe
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.units import LANES
 from mxcomp.measuring import assembly, kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
@@ -42,7 +43,6 @@ from mxcomp.support import files, workers
 from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import KINDS, family, gating, quantising, swiglu, weight_only
 from mxcomp.ukernels.data_tiled import REQUANTISING
-from mxcomp.ukernels.waves import LANES
 
 TABLE = Path(mxcomp.__file__).parent / "selection" / FILE
 

@@ -24,13 +24,13 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from mxcomp.layout.units import LANES
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.routing import scalars as s
 from mxcomp.routing.loops import part, tabled
 from mxcomp.routing.sorting import SORTING
 from mxcomp.routing.sorting_kernel import Sorting
-from mxcomp.ukernels.waves import LANES
 
 
 def run(module: ir.Operation, options: Options) -> None:

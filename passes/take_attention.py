@@ -35,6 +35,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
 
+from mxcomp.layout.units import LANES
 from mxcomp.matching import attention, positions
 from mxcomp.matching.attention import Attention
 from mxcomp.matching.positions import Guard
@@ -44,7 +45,6 @@ from mxcomp.options import NONE, Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
-from mxcomp.ukernels.waves import LANES
 
 _MASK = 3
 """The operand of a kernel that is a mask, if it has one."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl, vector
 
-from mxcomp.ukernels.waves import BLOCK
+from mxcomp.layout.units import BLOCK
 
 _PAIR = 2
 _MANTISSA_BITS = 23

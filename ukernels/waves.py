@@ -1,24 +1,11 @@
-"""Units of packed operands, and the waves of a workgroup that computes a tile of so many of them."""
+"""How fragments of packed operands move, and the waves of a workgroup; `layout.units` says how they lie."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from mxcomp.formats import E8M0
-from mxcomp.layout import DataTiledLayout
-
-MFMA = DataTiledLayout().shape
-"""Of units, and of data-tiled tiles."""
-LANES, BLOCK = MFMA.lanes, MFMA.block
-"""Of a wave; elements along K that a lane has, and that share a scale."""
-SCALE = E8M0.mlir_type
-"""The type of scales that it takes."""
-
-STEPS, HALF_STEPS = 4, 2
-"""MFMA that a unit takes along K, and half a unit."""
-
-UNIT_ROWS, BLOCKS, VALUES = 16, 4, 4
-"""Rows of a fragment, and blocks of a row, that an MFMA takes; of a fragment of the result, in a lane."""
+from mxcomp.layout.units import *  # noqa: F403
+from mxcomp.layout.units import LANES, UNIT_ROWS
 
 BEYOND = 2**31
 """Bytes from its start that no buffer has: a K tile that begins there, or its scales, is not loaded."""
@@ -47,19 +34,6 @@ finds its own in one place, on banks of its own; the 32 of 8-bit elements arrive
 
 UNIT_PIECES = PIECES | {32: Pieces(2, 16, 16 * LANES, 16, 16)}
 """The same in units, where the halves of 8-bit elements lie apart."""
-
-
-def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
-    """A workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
-    return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
-
-
-def in_columns(layout: DataTiledLayout) -> DataTiledLayout:
-    """With accumulators of a lane that are neighbours in a row of the result, and are stored in one piece.
-
-    Not for fragments of 32 × 32: 32 rows of 32 bytes are twice as many cache lines as a store of 1 KB takes time for.
-    """
-    return replace(layout, lane_columns=True)
 
 
 @dataclass(frozen=True)

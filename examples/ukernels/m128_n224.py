@@ -13,11 +13,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import util
 
 from mxcomp.layout import LHS, RHS, layout_entries
+from mxcomp.layout.units import MFMA, unit_layout
 from mxcomp.mlir import build
 from mxcomp.ukernels import Kernel, builder
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.operands import Operand, Staging, argument_types
-from mxcomp.ukernels.waves import MFMA, unit_layout
 
 ELEMENTS = ("f4E2M1FN", "f4E2M1FN")
 LAYOUT = replace(unit_layout(8, 14), lane_columns=True)  # 8×16 rows by 14×16 columns by 512 along K

@@ -10,6 +10,7 @@ from iree.compiler import ir
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import ROWS
+from mxcomp.layout.units import MFMA
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import Index
@@ -18,7 +19,6 @@ from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build
 from mxcomp.ukernels.data_tiled import REQUANTISING
 from mxcomp.ukernels.quantising import MOST_ROWS
-from mxcomp.ukernels.waves import MFMA
 
 _MULTIPLE = REQUANTISING.layout.tile[ROWS]
 """Of the next matmul's K: a tile of the ukernel."""

@@ -23,6 +23,7 @@ import mxcomp.ir as mx
 from mxcomp import pipeline
 from mxcomp.formats import element_format, mx_format
 from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
+from mxcomp.layout.units import MFMA
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised
@@ -34,7 +35,6 @@ from mxcomp.registry import Registry
 from mxcomp.selection import quantising, streaming
 from mxcomp.selection.times import JOINED, RESULT, TRANSPOSED
 from mxcomp.target import Target
-from mxcomp.ukernels.waves import MFMA
 from mxcomp.weights.manifest import Manifest
 
 PLAIN, CHAIN, GATED = "plain", "chain", "gated"

@@ -18,6 +18,7 @@ from mxcomp import formats, pipeline
 from mxcomp.codes.decode import unpacked
 from mxcomp.errors import VerifyError
 from mxcomp.layout import ACC
+from mxcomp.layout.units import MFMA
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.operands import SCALE_TYPE
@@ -29,7 +30,6 @@ from mxcomp.options import AUTO, FASTEST, Options
 from mxcomp.report.report import Report
 from mxcomp.run.runtime import run
 from mxcomp.target import DEFAULT
-from mxcomp.ukernels.waves import MFMA
 
 CPU_FLAGS = (
     "--iree-hal-target-device=local",

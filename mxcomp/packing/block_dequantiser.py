@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import func, rocdl, vector
 
+from mxcomp.layout.units import BLOCK, MFMA
 from mxcomp.mlir import build
 from mxcomp.packing.block_quantiser import BLOCKS
 from mxcomp.ukernels.conversions import exponent
-from mxcomp.ukernels.waves import BLOCK, MFMA
 
 NAME = "dequantise"
 _HALVES, _VECTOR, _WORD_BYTES = 2, 8, 4

@@ -21,12 +21,12 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, rocdl, vector
 
 from mxcomp.formats import ElementFormat, element_format
+from mxcomp.layout.units import BLOCK, MFMA
 from mxcomp.matching.activations import CONVERTS, Activations
 from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.ukernels.conversions import converted, slice_of
-from mxcomp.ukernels.waves import BLOCK, MFMA
 
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that contains the function."""

@@ -31,6 +31,7 @@ from mxcomp.codes import packed, truncate
 from mxcomp.formats import UNLOADABLE
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
 from mxcomp.layout.swizzle import ROWS
+from mxcomp.layout.units import LANES
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside, is_repeated
 from mxcomp.mlir import attributes, build, linalg
@@ -38,7 +39,6 @@ from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing import half_blocks
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.stored_operand import Dynamic
-from mxcomp.ukernels.waves import LANES
 
 _THREADS = 256
 _FEW_ROWS = 2048

@@ -25,13 +25,13 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import LANES
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, hidden_one
 from mxcomp.packing import block_quantiser, result_tiles
 from mxcomp.packing.result_tiles import Launch, ResultTiles
 from mxcomp.ukernels.quantising import fragment
-from mxcomp.ukernels.waves import LANES
 
 
 def operands(

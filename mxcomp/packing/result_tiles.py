@@ -13,6 +13,7 @@ from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import COLUMNS, ROWS
+from mxcomp.layout.units import LANES
 from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.mlir import attributes, build, linalg
@@ -20,7 +21,6 @@ from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.runtime_sizes import RuntimeSizes
-from mxcomp.ukernels.waves import LANES
 
 EPILOGUE = "mxcomp.epilogue"
 """The attribute of the generic with the consumers that mxcomp-fuse-consumers fused into a matmul."""

@@ -17,8 +17,8 @@ from typing import Protocol
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from mxcomp.layout.units import LANES
 from mxcomp.mlir import attributes, build, linalg
-from mxcomp.ukernels.waves import LANES
 
 _NAME = re.compile(r"mxcomp\.(attention|cache|linear)\.")
 """Matches the name of a location of a placeholder that has lost its kernel, and would compute something else."""

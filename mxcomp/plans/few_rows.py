@@ -15,6 +15,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import UNIT_ROWS
 from mxcomp.matching.activations import Activations
 from mxcomp.options import FASTEST, OFF, ON
 from mxcomp.plans.context import Choice, Context, Site
@@ -25,7 +26,6 @@ from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.selection.quantising import separate_us, takes, times
 from mxcomp.ukernels import quantising
-from mxcomp.ukernels.waves import UNIT_ROWS
 
 _LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
 """The numbers of rows up to which a version may quantise; the work that every workgroup repeats grows with them."""

@@ -12,6 +12,7 @@ from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC, OPERAND_NAMES
+from mxcomp.layout.units import BLOCK
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.registry.rules import (
@@ -29,7 +30,6 @@ from mxcomp.registry.rules import (
 from mxcomp.target import Target
 from mxcomp.ukernels import family
 from mxcomp.ukernels.builder import RULE
-from mxcomp.ukernels.waves import BLOCK
 
 
 def read(path: Path, target: Target, strict: bool = True) -> Ukernel:

@@ -12,11 +12,11 @@ from iree.compiler import ir
 from mxcomp.errors import UkernelError
 from mxcomp.layout import DataTiledLayout, layout_from
 from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import BLOCK
 from mxcomp.mlir import graph
 from mxcomp.target import Target
 from mxcomp.ukernels import family
 from mxcomp.ukernels.builder import RULE
-from mxcomp.ukernels.waves import BLOCK
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from math import ceil
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, util, vector
 
+from mxcomp.layout.units import LANES
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder
@@ -29,7 +30,6 @@ from mxcomp.ukernels.builder import (
     unsigned,
     when,
 )
-from mxcomp.ukernels.waves import LANES
 
 _MOST_THREADS = 1024
 _MOST_SLOTS = 4096

@@ -20,6 +20,7 @@ import numpy as np
 from mxcomp.layout import RHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import UNIT_ROWS
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, streaming, times
@@ -27,7 +28,6 @@ from mxcomp.selection.ranking import LAYERS
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.ukernels import gating, quantising, swiglu, weight_only
 from mxcomp.ukernels.family import Instance
-from mxcomp.ukernels.waves import UNIT_ROWS
 
 _F32, _BF16 = 4, 2
 """The bytes of an element."""

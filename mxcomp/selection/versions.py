@@ -8,9 +8,9 @@ from statistics import geometric_mean
 
 from mxcomp.layout import DataTiledLayout
 from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import UNIT_ROWS
 from mxcomp.selection import times
 from mxcomp.selection.ranking import Candidate
-from mxcomp.ukernels.waves import UNIT_ROWS
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import pytest
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout
+from mxcomp.layout.units import HALF_STEPS, unit_layout
 from mxcomp.registry import Registry
 from mxcomp.target import get_target
-from mxcomp.ukernels.waves import HALF_STEPS, unit_layout
 
 LAYOUTS = [unit_layout(3, 2), unit_layout(4, 6, HALF_STEPS)]
 

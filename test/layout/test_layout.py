@@ -15,12 +15,12 @@ from iree_encodings import choose
 
 from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.swizzle import Dim, TileSwizzle
+from mxcomp.layout.units import unit_layout
 from mxcomp.mlir import attributes, build
 from mxcomp.plans.data_tiled import CODEGEN_LAYOUTS
 from mxcomp.registry import Registry
 from mxcomp.target import get_target
 from mxcomp.ukernels import gating
-from mxcomp.ukernels.waves import unit_layout
 
 TYPES = ["f4E2M1FN", "f4E2M1FN", "f8E8M0FNU", "f8E8M0FNU", "f32"]
 OPERANDS = range(5)

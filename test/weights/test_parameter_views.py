@@ -31,10 +31,10 @@ from parts import (
 import mxcomp
 from mxcomp.compiler import Program
 from mxcomp.layout import OPERAND_NAMES
+from mxcomp.layout.units import MFMA
 from mxcomp.packing import parameter_operand
 from mxcomp.packing.origins import Bits, NotStoredError
 from mxcomp.run import runtime
-from mxcomp.ukernels.waves import MFMA
 from mxcomp.weights import checkpoint
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
 from mxcomp.weights.manifest import Packing

@@ -1,0 +1,39 @@
+"""Units of packed operands: 16 rows by four matrix instructions along K, of which tiles have any number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mxcomp.formats import E8M0
+from mxcomp.layout import DataTiledLayout
+
+__all__ = [
+    "BLOCK", "BLOCKS", "HALF_STEPS", "LANES", "MFMA", "SCALE", "STEPS", "UNIT_ROWS", "VALUES", "in_columns",
+    "unit_layout",
+]  # fmt: skip
+
+MFMA = DataTiledLayout().shape
+"""Of units, and of data-tiled tiles."""
+LANES, BLOCK = MFMA.lanes, MFMA.block
+"""Of a wave; elements along K that a lane has, and that share a scale."""
+SCALE = E8M0.mlir_type
+"""The type of scales that it takes."""
+
+STEPS, HALF_STEPS = 4, 2
+"""MFMA that a unit takes along K, and half a unit."""
+
+UNIT_ROWS, BLOCKS, VALUES = 16, 4, 4
+"""Rows of a fragment, and blocks of a row, that an MFMA takes; of a fragment of the result, in a lane."""
+
+
+def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
+    """A workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
+    return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
+
+
+def in_columns(layout: DataTiledLayout) -> DataTiledLayout:
+    """With accumulators of a lane that are neighbours in a row of the result, and are stored in one piece.
+
+    Not for fragments of 32 × 32: 32 rows of 32 bytes are twice as many cache lines as a store of 1 KB takes time for.
+    """
+    return replace(layout, lane_columns=True)
