@@ -17,7 +17,8 @@ accumulators in 256 registers whatever the widths: two workgroups share a comput
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
+from typing import Any, TypeAlias
 
 from iree.compiler import ir
 
@@ -68,6 +69,7 @@ REQUANTISING = TILES[0]
 """Its results can be quantised in their tile, computed transposed, weights in the place of LHS. Its K is its M: a tile
 of accumulators, transposed, is a tile of the next operand.
 """
+
 # Operands
 
 
@@ -104,20 +106,13 @@ class Tiled:
         self._from, self._next_piece = (lane * self._size).here, pieces.size
         if self._row_lines:
             row, block = lane % UNIT_ROWS, lane // UNIT_ROWS
-            self._from, self._next_piece = (
-                (row * (BLOCKS * self._size) + block * pieces.size).here,
-                BLOCKS * pieces.size,
-            )
+            self._from = (row * (BLOCKS * self._size) + block * pieces.size).here
+            self._next_piece = BLOCKS * pieces.size
 
     def in_bounds(self, tile: Index) -> KTile:
         """A K tile, or one beyond, of which nothing is loaded, where it is behind the last one."""
         is_there = tile < self.k_tiles
         return KTile(*(select(is_there, tile, beyond) for beyond in self._beyond))
-
-    @property
-    def pieces(self) -> int:
-        """How many pieces a fragment has."""
-        return self._pieces.count
 
     def load_scales(self, tile: KTile, part: Index | int) -> ir.Value:
         """Loads a lane's scales of a part."""
@@ -137,15 +132,17 @@ class Tiled:
         return factor(builder.joined(pieces), self.element, scales, number)
 
 
+Fragments: TypeAlias = list[Values]
+"""Pieces of each, in registers."""
+
+
 class _Staged(Tiled):
     """LHS, of which LDS holds some K tiles: as in memory, but pieces of a fragment one behind the other, by lanes."""
 
     def stage(self, waves: int) -> None:
         """Takes what it needs of LDS, to which so many waves copy."""
-        self._turns, self._stage_bytes = (
-            self.all_fragments * self._pieces.count // waves,
-            self.all_fragments * self._unit,
-        )
+        self._turns = self.all_fragments * self._pieces.count // waves
+        self._stage_bytes = self.all_fragments * self._unit
         self._ring = builder.lds(_STAGES * self._stage_bytes)
 
     def share_out(self, wave: Index, lane: Index) -> None:
@@ -202,12 +199,12 @@ class DataTiled(Kernel):
 
     # Prologue
 
-    def _prologue(self) -> list[Values]:
+    def _prologue(self) -> tuple[Values, Fragments, Values]:
         """Asks for the first K tiles in the order of the loop, which is the one in which loads return."""
         for tile in range(_STAGES - 1):
             self.a.copy(Index.of(tile), tile)
         sched_barrier()
-        first, b = Index.of(0), [list[ir.Value]() for _ in range(self.b.fragments)]
+        first, b = Index.of(0), [Values() for _ in range(self.b.fragments)]
         scales = self._load_scales(first)
         at = self.b.in_bounds(first)
         for step, n in product(range(self.steps), range(self.columns)):
@@ -220,7 +217,7 @@ class DataTiled(Kernel):
         builder.lds_barrier()
         a = [self.a.read(0, number) for number in range(self.a.all_fragments)]
         builder.set_priority(_PRIORITY)
-        return [a, [*chain(*b)], scales]
+        return a, b, scales
 
     @property
     def _meeting(self) -> tuple[int, int]:
@@ -238,12 +235,14 @@ class DataTiled(Kernel):
 
     # Main loop
 
-    def _main_loop(self, *first: Values) -> Values:
+    def _main_loop(self, *first: Any) -> Values:
         acc = [builder.f32_zeros(VALUES) for _ in range(self.rows * self.columns)]
         acc, *_ = builder.loop(self.a.k_tiles, self._k_tile, acc, *first)
         return acc
 
-    def _k_tile(self, i: Index, acc: Values, a: Values, b: Values, scales: Values) -> list[Values]:
+    def _k_tile(
+        self, i: Index, acc: Values, a: Values, b: Fragments, scales: Values
+    ) -> tuple[Values, Values, Fragments, Values]:
         following, stage, next_stage = (i + 1).here, (i % _STAGES).here, ((i + 1) % _STAGES).here
         next_scales, next_tile = self._load_scales(following), self.b.in_bounds(following)
         sched_barrier()
@@ -259,13 +258,13 @@ class DataTiled(Kernel):
             builder.sched_groups("mfma_wmma", "all_vmem", "ds_read", "ds_read", times=self.rows)
             sched_barrier()
             number = n * self.steps + step
-            b[self._pieces_of(number)] = self._load(next_tile, number)
-        return [acc, a, b, next_scales]
+            b[number] = self._load(next_tile, number)
+        return acc, a, b, next_scales
 
-    def _column(self, step: int, n: int, acc: Values, a: Values, b: Values, scales: Values, next_stage: Index) -> None:
+    def _column(self, step: int, n: int, acc: Values, a: Values, b: Fragments, scales: Values, next_stage: Index) -> None:
         """Multiplies a column of fragments; in the last one A is replaced by that of the next K tile."""
         number = n * self.steps + step
-        right = self.b.factor(b[self._pieces_of(number)], scales[-1], number)
+        right = self.b.factor(b[number], scales[-1], number)
         for row in range(self.rows):
             fragment, place = row * self.steps + step, row * self.columns + n
             part, in_part = divmod(fragment, self.a.fragments)
@@ -273,11 +272,6 @@ class DataTiled(Kernel):
             acc[place] = builder.scaled_mfma(self.layout.shape, left, right, acc[place])
             if n == self.columns - 1:
                 a[fragment] = self.a.read(next_stage, fragment)
-
-    def _pieces_of(self, number: int) -> slice:
-        """Where the pieces of a fragment of B are among all."""
-        count = self.b.pieces
-        return slice(number * count, (number + 1) * count)
 
     # Epilogue
 

@@ -9,7 +9,7 @@ those of 8 bits row by row, as whole blocks are stored.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -72,20 +72,17 @@ class _InFlight(Tiled):
     def scales(self, tile: Index) -> Values:
         return []
 
-    def step(self, tile: Index, step: int) -> Values:
+    def step(self, tile: Index, step: int) -> list[Values]:
         """Loads scales and elements of the wave's K tile that is so many behind one, if there is such."""
         at = self.in_bounds(tile + step * self._waves)
         scales = [self.load_scales(at, part) for part in range(self.parts)]
         sched_barrier()  # the first product waits for scales and one fragment, not for all
-        return [*scales, *chain(*(self.load(at, number) for number in range(self.all_fragments)))]
+        return [scales, *(self.load(at, number) for number in range(self.all_fragments))]
 
     def factors(self, flight: Flight, step: int) -> list[Factor]:
-        scales, pieces = flight[1 + step][: self.parts], flight[1 + step][self.parts :]
-        numbers = (divmod(number, self.fragments) for number in range(self.all_fragments))
-        return [
-            self.factor(pieces[at : at + self.pieces], scales[part], number)
-            for at, (part, number) in zip(range(0, len(pieces), self.pieces), numbers, strict=True)
-        ]
+        scales, *fragments = flight[1 + step]
+        numbers = product(range(self.parts), range(self.fragments))
+        return [self.factor(pieces, scales[part], n) for pieces, (part, n) in zip(fragments, numbers, strict=True)]
 
 
 class FewRows(Stream):

@@ -158,14 +158,12 @@ class Activations:
     def scales(self, tile: Index) -> Values:
         return []
 
-    def step(self, tile: Index, step: int) -> Values:
+    def step(self, tile: Index, step: int) -> list[Any]:
         """Loads a step of a K tile: pieces of each unit's row."""
         first = tile * (self.steps * BLOCKS) + step * BLOCKS
         return [
-            piece
+            [piece for block, words in self._parts() for piece in self._load(row, first + block, words)]
             for row in self._rows
-            for block, words in self._parts()
-            for piece in self._load(row, first + block, words)
         ]
 
     def _load(self, row: tuple[Index, Index], block: Index, words: Sequence[Index]) -> Values:
@@ -233,11 +231,11 @@ class Quantising(FlatStream):
         sched_barrier()
         return words
 
-    def _quantised(self, words: Sequence[Values]) -> Flight:
+    def _quantised(self, words: Flight) -> Flight:
         """A K tile of LHS: scales, and each step's fragment."""
         i8 = ir.IntegerType.get_signless(8)
         kinds = builder.byte_vector(MFMA.lane_bytes(self.instance.elements[LHS])), i8
-        blocks = [builder.call("quantise", [builder.joined(each)], *kinds) for each in words]
+        blocks = [builder.call("quantise", [builder.joined(pieces)], *kinds) for (pieces,) in words]
         sched_barrier()
         return [[builder.from_elements([scale for _, scale in blocks])], *([elements] for elements, _ in blocks)]
 

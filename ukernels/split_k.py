@@ -116,7 +116,7 @@ _NO_ROW = 3 * 2**30
 With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
 """
 
-Flight: TypeAlias = list[Values]
+Flight: TypeAlias = list[Any]
 """What is in registers of an operand's K tile, or on its way there: scales, and each step."""
 
 
@@ -132,8 +132,8 @@ class InFlight(Protocol):
     def scales(self, tile: Index) -> Values:
         """Loads a lane's scales of a K tile, of each unit."""
 
-    def step(self, tile: Index, step: int) -> Values:
-        """Loads a lane's part of a step of a K tile."""
+    def step(self, tile: Index, step: int) -> list[Any]:
+        """Loads a lane's part of a step of a K tile: pieces of each unit's fragment."""
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
         """What is multiplied of a step: each unit's."""
@@ -177,21 +177,15 @@ class Streamed:
         places = (in_tile(self._scale_source, Index.of(n), tile, self._scales_from) for n in range(self.units))
         return [builder.padded(builder.load(self._scale_source, place, self.steps), SCALE_VECTOR) for place in places]
 
-    def step(self, tile: Index, step: int) -> Values:
-        places = (
-            in_tile(self._source, Index.of(n), tile, self._from + step * self._step_bytes + piece * self._next_piece)
-            for n, piece in product(range(self.units), range(self._pieces.count))
-        )
-        return [builder.load(self._source, place, self._pieces.size) for place in places]
+    def step(self, tile: Index, step: int) -> list[Any]:
+        first = self._from + step * self._step_bytes
+        bytes_ = [first + piece * self._next_piece for piece in range(self._pieces.count)]
+        places = ([in_tile(self._source, Index.of(n), tile, byte) for byte in bytes_] for n in range(self.units))
+        return [[builder.load(self._source, place, self._pieces.size) for place in of_unit] for of_unit in places]
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
-        fragments = self._fragments(flight, step)
+        fragments = [builder.joined(pieces) for pieces in flight[1 + step]]
         return [factor(each, self.element, four, step) for each, four in zip(fragments, flight[0], strict=True)]
-
-    def _fragments(self, flight: Flight, step: int) -> Values:
-        """A lane's bytes of each unit's fragment."""
-        pieces, count = flight[1 + step], self._pieces.count
-        return [builder.joined(pieces[n * count : (n + 1) * count]) for n in range(self.units)]
 
     @property
     def _step_bytes(self) -> int:

@@ -114,7 +114,7 @@ class _Blocks:
     def _scale_place(self, tile: Index, group: Index, row: Index) -> Index:
         return ((tile * BLOCKS + group).times(self._rows) + row) * self.steps
 
-    def step(self, tile: Index, step: int) -> Values:
+    def step(self, tile: Index, step: int) -> list[Any]:
         """Reads a lane's part of a step: a block, or halves of two."""
         first, half = (tile * self.steps + step) * BLOCKS, self._bytes // 2
         if self._is_whole:

@@ -73,8 +73,7 @@ class _Activations(quantising.Activations):
 
     def factors(self, flight: Flight, step: int) -> list[Values]:
         """Each unit's activations of a step, as many at a time as an MFMA takes."""
-        vectors = [builder.bitcast(piece, ACTIVATIONS, _VECTOR) for piece in flight[1 + step]]
-        return [vectors[n * _MFMA : (n + 1) * _MFMA] for n in range(self.units)]
+        return [[builder.bitcast(piece, ACTIVATIONS, _VECTOR) for piece in row] for row in flight[1 + step]]
 
     def _parts(self) -> list[tuple[Index, list[Index]]]:
         if not self.in_halves:
@@ -106,7 +105,7 @@ class _Weights(Streamed):
         kind = ir.VectorType.get([_MFMA, _VECTOR], ir.BF16Type.get())
         return [
             builder.call("dequantise", [fragment, *scales[2 * n : 2 * n + 2]], kind)[0]
-            for n, fragment in enumerate(self._fragments(flight, step))
+            for n, fragment in enumerate([builder.joined(pieces) for pieces in flight[1 + step]])
         ]
 
 
