@@ -26,9 +26,6 @@ from mxcomp.ukernels.operands import factor, packed_buffer
 from mxcomp.ukernels.split_k import Flight, Streamed
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
 
-OPERANDS = "quantising"
-"""What the match rule calls operands of which the LHS are activations."""
-
 MOST_ROWS = 16
 """Of a unit."""
 SOURCE_BITS = {"bf16": 16, "f16": 16, "f32": 32}
@@ -180,7 +177,7 @@ class Activations:
 class FlatStream(split_k.Stream):
     """What kernels have in common that take activations, and of which units are operands of few dimensions."""
 
-    operands, prefix = OPERANDS, "mx_fused_quant{}_"
+    operands, prefix = "quantising", "mx_fused_quant{}_"
     """What the match rule calls their operands; how names begin, for so many bits of an activation."""
     weights: type[Streamed] = Streamed
 
