@@ -33,6 +33,7 @@ from iree.compiler.dialects import func, tensor
 
 from mxcomp.formats import element_format
 from mxcomp.ir.attention import Form, attention, padded
+from mxcomp.layout.units import BLOCKS
 from mxcomp.matching import same_spelling
 from mxcomp.matching.canonical import is_canonical
 from mxcomp.mlir import build, graph, notes
@@ -40,7 +41,6 @@ from mxcomp.options import NONE, Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention_mx import SIZES, STEP, MxPrefill, key_order, size_order
 from mxcomp.ukernels.conversions import CONVERSIONS
-from mxcomp.ukernels.waves import BLOCKS
 
 OPTIONS = ("ukernels", "reference")
 

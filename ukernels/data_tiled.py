@@ -261,7 +261,9 @@ class DataTiled(Kernel):
             b[number] = self._load(next_tile, number)
         return acc, a, b, next_scales
 
-    def _column(self, step: int, n: int, acc: Values, a: Values, b: Fragments, scales: Values, next_stage: Index) -> None:
+    def _column(
+        self, step: int, n: int, acc: Values, a: Values, b: Fragments, scales: Values, next_stage: Index
+    ) -> None:
         """Multiplies a column of fragments; in the last one A is replaced by that of the next K tile."""
         number = n * self.steps + step
         right = self.b.factor(b[number], scales[-1], number)
