@@ -41,6 +41,7 @@ from mxcomp.matching.attention import Attention
 from mxcomp.matching.positions import Guard
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 from mxcomp.options import NONE, Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention_decode import Combine, Decode
@@ -79,8 +80,55 @@ def _fold_largest(op: ir.Operation) -> None:
     kind = ir.RankedTensorType(op.results[0].type)
     with op.location, ir.InsertionPoint(op):
         splat = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, number))
-        op.results[0].replace_all_uses_with(arith.ConstantOp(kind, splat).result)
+        value = arith.ConstantOp(kind, splat).result
+    op.results[0].replace_all_uses_with(value)
     graph.erase_unused([op.results[0]])
+    if number > 0:
+        _fold_choices(value)
+
+
+def _fold_choices(positive: ir.Value) -> None:
+    """What is chosen where a number is positive that always is, in the place of the choice.
+
+    IREE would do so later; here it would be one more operand of what is computed of attention's result.
+    """
+    values = [positive]
+    for op in graph.users_in_order(values):
+        if op.name == "tensor.expand_shape":
+            values.append(op.results[0])
+        elif is_elementwise(op) and _is_positive(op):
+            for choice in list(graph.users_in_order([op.results[0]])):
+                if (chosen := _chosen(choice, op.results[0])) is not None:
+                    choice.results[0].replace_all_uses_with(chosen)
+                    graph.erase_dead(choice)
+
+
+def _is_positive(op: ir.Operation) -> bool:
+    """Whether an elementwise operation of one operand yields whether it is greater than 0."""
+    test, block = graph.producer(yielded(op)), op.regions[0].blocks[0]
+    if len(op.operands) != 2 or test is None or test.name != "arith.cmpf" or test.operands[0] != block.arguments[0]:
+        return False
+    kind = ir.IntegerAttr(test.attributes["predicate"]).value
+    zero = graph.producer(test.operands[1])
+    is_zero = zero is not None and zero.name == "arith.constant" and ir.FloatAttr(zero.attributes["value"]).value == 0
+    return is_zero and kind in (arith.CmpFPredicate.OGT, arith.CmpFPredicate.UGT)
+
+
+def _chosen(op: ir.Operation, condition: ir.Value) -> ir.Value | None:
+    """What an elementwise operation yields where a condition holds, if it does nothing but choose by that."""
+    if not is_elementwise(op):
+        return None
+    choice, arguments = graph.producer(yielded(op)), list(op.regions[0].blocks[0].arguments)
+    if choice is None or choice.name != "arith.select" or len(list(op.regions[0].blocks[0].operations)) != 2:
+        return None
+    condition_at, chosen_at = (
+        arguments.index(each) if each in arguments else None for each in list(choice.operands)[:2]
+    )
+    if condition_at is None or chosen_at is None or op.operands[condition_at] != condition:
+        return None
+    *maps, result = indexing_maps(op) or []
+    chosen = op.operands[chosen_at]
+    return chosen if maps[chosen_at] == result and chosen.type == op.results[0].type else None
 
 
 def _taken(found: Attention | str, options: Options) -> Attention | str:
