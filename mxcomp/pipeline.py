@@ -2,7 +2,8 @@
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
            take MX attention, recognise, check sizes, write rows, take attention, join norms, hold constants, encode,
-           take linears, fuse consumers, materialise, sort slots, outline, skip versions, share executables
+           take linears, fuse consumers, materialise, join rotations, sort slots, outline, skip versions,
+           share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -52,6 +53,7 @@ BUILDING_PASSES = (
     *workarounds.NARROW,
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",
+    "mxcomp-join-rotations",
     *workarounds.NARROW,
     *workarounds.OTHERS,
     "mxcomp-sort-slots",

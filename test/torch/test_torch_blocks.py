@@ -56,15 +56,38 @@ class Attending(torch.nn.Module):
         return x + self.out(made.transpose(1, 2).reshape(*x.shape))
 
 
+class Rotary(torch.nn.Module):
+    """Queries and keys of one more token by their position: halves turned as Llama has it, or as GPT-OSS has it."""
+
+    def __init__(self, is_chunked: bool) -> None:
+        super().__init__()
+        self.is_chunked, self.frequencies = is_chunked, torch.nn.Buffer(10000.0 ** -(torch.arange(32) / 32))
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = at[:, None].float() * self.frequencies
+        angles = angles if self.is_chunked else torch.cat((angles, angles), -1)
+        return self.turned(query.transpose(1, 2), angles), self.turned(key.transpose(1, 2), angles)
+
+    def turned(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        first, second = torch.chunk(x, 2, -1)
+        if self.is_chunked:
+            return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+        return x * cos + torch.cat((-second, first), -1) * sin
+
+
 def compared(module: torch.nn.Module, dispatches: int, *arguments: torch.Tensor) -> None:
     """Runs a module with MX weights, and counts the dispatches of a call."""
-    module = mxcomp.torch.replace_linears(module.bfloat16().eval())
+    module = mxcomp.torch.replace_linears(module.eval())
     with torch.no_grad():
         program = mxcomp.torch.compile(module, arguments, strict=True)
-        expected = module(*arguments).float().numpy()
+        made = module(*arguments)
     given = [as_array(each) if each.is_floating_point() else each.numpy() for each in arguments]
-    result = np.asarray(program.run(*given)).astype(np.float32)
-    assert np.abs(result - expected).max() <= 0.02 * np.abs(expected).max()
+    results = program.run(*given)
+    pairs = zip(results, made, strict=True) if isinstance(made, tuple) else [(results, made)]
+    for result, expected in pairs:
+        error = np.abs(np.asarray(result).astype(np.float32) - expected.float().numpy())
+        assert error.max() <= 0.02 * float(expected.abs().max())
     assert len(program.profile(*given, execute=False).called) == dispatches
 
 
@@ -72,10 +95,15 @@ def compared(module: torch.nn.Module, dispatches: int, *arguments: torch.Tensor)
     "bias", [pytest.param(False, marks=pytest.mark.slow, id="rms"), pytest.param(True, id="layer norm, biases")]
 )
 def test_gated_mlp_is_three_dispatches(bias: bool) -> None:
-    compared(Gated(bias), 3, numbers(1, 1, _HIDDEN))
+    compared(Gated(bias).bfloat16(), 3, numbers(1, 1, _HIDDEN))
 
 
 @pytest.mark.slow
 def test_what_follows_attention_quantises_its_result() -> None:
     keys = numbers(1, _HEADS, 96, _HIDDEN // _HEADS)
-    compared(Attending(), 4, numbers(1, 1, _HIDDEN), torch.tensor([70]), keys)
+    compared(Attending().bfloat16(), 4, numbers(1, 1, _HIDDEN), torch.tensor([70]), keys)
+
+
+@pytest.mark.parametrize("is_chunked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["concat", "chunks"])
+def test_rotations_are_one_dispatch(is_chunked: bool) -> None:
+    compared(Rotary(is_chunked), 1, numbers(2, 1, 4, 64), numbers(2, 1, 2, 64), torch.tensor([77]))

@@ -1,0 +1,147 @@
+"""Elements of tensors at places: what they are computed from, down to tensors that are stored, in one body.
+
+Arithmetic, reshapes, transposes, slices and concatenations are followed, so that a tree of them becomes one operation:
+
+    concat(neg(slice(%x)), slice(%x))[d]    becomes    select(d < 64, -%x[d + 64], %x[d - 64])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.inline import inline
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init, reassociation
+
+Place = Sequence[ir.Value]
+
+
+def is_calculation(op: ir.Operation) -> bool:
+    """Whether an operation computes each element from those of its operands at one place, and does nothing else."""
+    if op.name == "linalg.fill" or not is_elementwise(op) or reads_init(op) or not only_calculates(op):
+        return False
+    exprs = [expr for each in (indexing_maps(op) or []) for expr in each.results]
+    return all(isinstance(expr, ir.AffineDimExpr | ir.AffineConstantExpr) for expr in exprs)
+
+
+class Elements:
+    """Builds elements at the insertion point, each once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[ir.Value, tuple[ir.Value, ...]], ir.Value] = {}
+
+    def at(self, value: ir.Value, place: Place) -> ir.Value:
+        """The element of a tensor of static sizes."""
+        key = value, tuple(place)
+        if key not in self._known:
+            self._known[key] = self._built(value, place)
+        return self._known[key]
+
+    def _built(self, value: ir.Value, place: Place) -> ir.Value:
+        op = graph.producer(value)
+        if op is not None:
+            if is_calculation(op):
+                return self._calculated(op, place)
+            if (found := _FOLLOWED.get(op.name)) is not None and (made := found(self, op, place)) is not None:
+                return made
+        return tensor.ExtractOp(value, list(place)).result
+
+    def _calculated(self, op: ir.Operation, place: Place) -> ir.Value:
+        *maps, result = indexing_maps(op) or []
+        loops = {ir.AffineDimExpr(expr).position: each for expr, each in zip(result.results, place, strict=True)}
+        operands = []
+        for operand, affine_map in zip(op.operands, maps, strict=False):
+            at = [_subscript(expr, loops) for expr in affine_map.results]
+            is_tensor = isinstance(operand.type, ir.RankedTensorType)
+            operands.append(self.at(operand, at) if is_tensor else operand)
+        return inline(op, operands)
+
+    def expansion(self, op: ir.Operation, place: Place) -> ir.Value:
+        sizes = build.static_sizes(op.results[0])
+        groups = reassociation(op)
+        return self.at(op.operands[0], [_joined([place[i] for i in g], [sizes[i] or 1 for i in g]) for g in groups])
+
+    def collapse(self, op: ir.Operation, place: Place) -> ir.Value:
+        sizes = build.static_sizes(op.operands[0])
+        groups = zip(reassociation(op), place, strict=True)
+        return self.at(op.operands[0], [e for g, at in groups for e in split(at, [sizes[i] or 1 for i in g])])
+
+    def slice(self, op: ir.Operation, place: Place) -> ir.Value | None:
+        offsets, strides = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{k}"])) for k in ("offsets", "strides"))
+        is_static = len(op.operands) == 1 and len(offsets) == len(place)
+        if not is_static:
+            return None
+        where = zip(place, offsets, strides, strict=True)
+        return self.at(op.operands[0], [_scaled(at, stride, offset) for at, offset, stride in where])
+
+    def concat(self, op: ir.Operation, place: Place) -> ir.Value:
+        dim = ir.IntegerAttr(op.attributes["dim"]).value
+        sizes = [build.static_sizes(operand)[dim] or 0 for operand in op.operands]
+        at = place[dim]
+        if len(set(op.operands)) == 1:
+            return self.at(op.operands[0], [*place[:dim], split(at, [len(sizes), sizes[0]])[1], *place[dim + 1 :]])
+        found: ir.Value | None = None
+        for operand, size, end in reversed(list(zip(op.operands, sizes, accumulate(sizes), strict=True))):
+            inside = build.clamp(_from_zero(_scaled(at, 1, size - end)), size)
+            element = self.at(operand, [*place[:dim], inside, *place[dim + 1 :]])
+            is_before = arith.CmpIOp(arith.CmpIPredicate.slt, at, build.constant_index(end)).result
+            found = element if found is None else arith.SelectOp(is_before, element, found).result
+        assert found is not None
+        return found
+
+
+_FOLLOWED: dict[str, Callable[[Elements, ir.Operation, Place], ir.Value | None]] = {
+    "tensor.expand_shape": Elements.expansion,
+    "tensor.collapse_shape": Elements.collapse,
+    "tensor.extract_slice": Elements.slice,
+    "tensor.concat": Elements.concat,
+}
+
+
+def followed(value: ir.Value) -> list[ir.Operation]:
+    """The operations that elements of a tensor are followed through, each in front of those that it reads."""
+    found, pending = dict[ir.Operation, None](), [value]
+    while pending:
+        op = graph.producer(pending.pop())
+        if op is not None and op not in found and (op.name in _FOLLOWED or is_calculation(op)):
+            found[op] = None
+            pending += op.operands
+    return list(found)
+
+
+def split(at: ir.Value, sizes: Sequence[int]) -> list[ir.Value]:
+    """Returns the subscripts of the element of this number, in order, of a tensor of these sizes."""
+    found = []
+    for i, size in enumerate(sizes):
+        inner = math.prod(sizes[i + 1 :])
+        whole = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), inner)
+        is_outermost = math.prod(sizes[:i]) == 1
+        expr = ir.AffineExpr.get_constant(0) if size == 1 else whole if is_outermost else whole % size
+        found.append(build.apply(expr, [at]))
+    return found
+
+
+def _subscript(expr: ir.AffineExpr, loops: dict[int, ir.Value]) -> ir.Value:
+    if isinstance(expr, ir.AffineDimExpr):
+        return loops[expr.position]
+    return build.constant_index(ir.AffineConstantExpr(expr).value)
+
+
+def _joined(place: Place, sizes: Sequence[int]) -> ir.Value:
+    expr = ir.AffineExpr.get_constant(0)
+    for i, size in enumerate(sizes):
+        expr = expr * size + ir.AffineExpr.get_dim(i) if size != 1 else expr
+    return build.apply(expr, place)
+
+
+def _scaled(at: ir.Value, factor: int, more: int) -> ir.Value:
+    return at if (factor, more) == (1, 0) else build.apply(ir.AffineExpr.get_dim(0) * factor + more, [at])
+
+
+def _from_zero(at: ir.Value) -> ir.Value:
+    return arith.MaxSIOp(at, build.constant_index(0)).result

@@ -1,0 +1,189 @@
+"""mxcomp-join-rotations: rotary embeddings are one dispatch, with what their tables are computed from.
+
+Before:
+
+    %angles = tensor.concat dim(1) %a, %a : (tensor<1x64xf32>, tensor<1x64xf32>) -> tensor<1x128xf32>
+    %cos = linalg.generic … ins(%angles) { math.cos }          (and so the sine)
+    %first = tensor.extract_slice %q[0, 0] …                   %second = tensor.extract_slice %q[0, 64] …
+    %turned = tensor.concat dim(1) (neg %second), %first : … -> tensor<32x128xbf16>
+    %r = linalg.generic … ins(%q, %cos, %turned, %sin) { arith.mulf, arith.mulf, arith.addf } -> tensor<32x128xbf16>
+                                                               (and so for keys, tensor<8x128xbf16>)
+
+After:
+
+    %both = flow.dispatch.region {
+      linalg.generic outs(%empty : tensor<40x128xbf16>) {
+        … tensor.extract %q[…], tensor.extract %q[…], math.cos, … arith.select …
+      }
+    }
+    %r = tensor.extract_slice %both[0, 0] [32, 128] [1, 1] : tensor<40x128xbf16> to tensor<32x128xbf16>
+
+IREE has a dispatch for each concatenation, each table, and each rotation. Rotations of as few elements as a call for
+one more token has are one, and their tables are computed for each element; of more, tables are stored, once for all
+layers. Those whose sizes are known at run time only stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.mlir import attributes, build, composing, graph
+from mxcomp.mlir.build import is_narrow
+from mxcomp.options import Options
+from mxcomp.packing import standing
+from mxcomp.ukernels.waves import LANES
+
+OPTIONS = ("reference",)
+
+_CONCAT = "tensor.concat"
+_FEW = 2**16
+"""Elements for each of which a sine and a cosine may be computed; so many take less time than a launch."""
+_MOST_FOLLOWED = 80
+_THREADS = 256
+_COSTLY = ("math.cos", "math.sin", "math.exp", "math.powf", "math.fpowi", "math.pow", "math.tan", "math.log")
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Joins rotations below `module`, those that stand together into one."""
+    if options.reference:
+        return
+    with module.context:
+        concats = [op for op in graph.walk(module, bodies=False) if op.name == _CONCAT and _halves(op)]
+        roots = dict.fromkeys(root for op in concats if (root := _root(op)) is not None)
+        for together in list(_together([root for root in roots if _is_worth(root)])):
+            _join(together)
+
+
+def _halves(op: ir.Operation) -> bool:
+    """Whether a concatenation is of two halves of rows, of floats and of known sizes, and in no dispatch."""
+    sizes, kind = build.static_sizes(op.results[0]), build.element(op.results[0])
+    is_last = ir.IntegerAttr(op.attributes["dim"]).value == len(sizes) - 1
+    is_known = None not in sizes and isinstance(kind, ir.FloatType) and not is_narrow(kind)
+    alike = len({tuple(build.static_sizes(each)) for each in op.operands}) == 1
+    return is_last and is_known and alike and len(op.operands) == 2 and not graph.is_in_dispatch(op)
+
+
+def _root(concat: ir.Operation) -> ir.Operation | None:
+    """The last of the calculations on halves of which nothing else is read by others, if they are of slices."""
+    if not any(op.name == "tensor.extract_slice" for op in composing.followed(concat.results[0])):
+        return None
+    values, inside, best = [concat.results[0]], [concat], concat
+    for op in graph.users_in_order(values):
+        if not composing.is_calculation(op) or is_narrow(build.element(op.results[0])):
+            break
+        if build.static_sizes(op.results[0]) != build.static_sizes(concat.results[0]):
+            break
+        inside.append(op)
+        if all(use.owner.operation in inside for value in values for use in value.uses):
+            best = op
+        values.append(op.results[0])
+    return best
+
+
+def _is_worth(root: ir.Operation) -> bool:
+    return len(composing.followed(root.results[0])) <= _MOST_FOLLOWED
+
+
+def _together(roots: Sequence[ir.Operation]) -> Iterator[list[ir.Operation]]:
+    """Roots that can be computed where the last of them stands, few elements in all, and of one type."""
+    group: list[ir.Operation] = []
+    for root in roots:
+        if group and not _joins(group, root):
+            yield group
+            group = []
+        group.append(root)
+    if group:
+        yield group
+
+
+def _joins(group: list[ir.Operation], root: ir.Operation) -> bool:
+    kinds = {(build.element(op.results[0]), build.static_sizes(op.results[0])[-1]) for op in (*group, root)}
+    if len(kinds) != 1 or sum(map(_elements, (*group, root))) > 2 * _FEW or root.block != group[0].block:
+        return False
+    users = [use.owner.operation for op in group for use in op.results[0].uses]
+    return all(op.block == root.block and not op.is_before_in_block(root) and op != root for op in users)
+
+
+def _elements(op: ir.Operation) -> int:
+    return math.prod(size or 0 for size in build.static_sizes(op.results[0]))
+
+
+def _join(roots: list[ir.Operation]) -> None:
+    """One dispatch in the place of some rotations of few elements; of many it is for IREE to form."""
+    results, last = [root.results[0] for root in roots], roots[-1]
+    with standing.named(last, "rows", "rotation"), ir.InsertionPoint(last):
+        made = _together_in_rows(results) if _is_small(roots) else [_alone(result) for result in results]
+    for result, value in zip(results, made, strict=True):
+        result.replace_all_uses_with(value)
+    graph.erase_unused(results)
+
+
+def _is_small(roots: list[ir.Operation]) -> bool:
+    return all(_elements(op) <= _FEW for op in roots)
+
+
+def _alone(result: ir.Value) -> ir.Value:
+    """A rotation of many elements, whose tables are stored: each is one operation, too."""
+    for table in [op.results[0] for op in composing.followed(result) if _is_costly(op)]:
+        with table.owner.location, ir.InsertionPoint(table.owner):
+            stored = _generated(table)
+        table.replace_all_uses_with(stored)
+        graph.erase_unused([table])
+    return _generated(result)
+
+
+def _generated(result: ir.Value) -> ir.Value:
+    elements = composing.Elements()
+    return build.generate(ir.RankedTensorType(result.type), lambda place: elements.at(result, place))
+
+
+def _together_in_rows(results: list[ir.Value]) -> list[ir.Value]:
+    """Of the rows of all of them, behind each other, parts that are the results; each lane has one element."""
+    *_, size = build.static_sizes(results[0])
+    rows = [_elements(result.owner.operation) // (size or 1) for result in results]
+    kind = build.tensor_type([sum(rows), size], build.element(results[0]))
+    elements, made = composing.Elements(), []
+
+    def body(place: list[ir.Value]) -> ir.Value:
+        row, column = place
+        found: ir.Value | None = None
+        for result, count, end in reversed(list(zip(results, rows, accumulate(rows), strict=True))):
+            start = build.constant_index(end - count)
+            inside = arith.MaxSIOp(arith.SubIOp(row, start).result, build.constant_index(0)).result
+            outer = [each or 1 for each in build.static_sizes(result)[:-1]]
+            element = elements.at(result, [*composing.split(build.clamp(inside, count), outer), column])
+            is_before = arith.CmpIOp(arith.CmpIPredicate.slt, row, build.constant_index(end)).result
+            found = element if found is None else arith.SelectOp(is_before, element, found).result
+        assert found is not None
+        return found
+
+    with build.dispatch_region([kind], []) as region:
+        value = build.generate(kind, body)
+        _configure(value.owner.operation, sum(rows), size or 1)
+        region.returned = [value]
+    for result, count, end in zip(results, rows, accumulate(rows), strict=True):
+        part = build.tensor_type([count, size], kind.element_type)
+        piece = tensor.ExtractSliceOp(part, region.results[0], [], [], [], [end - count, 0], [count, size], [1, 1])
+        whole = ir.RankedTensorType(result.type)
+        groups = [list(range(whole.rank - 1)), [whole.rank - 1]]
+        made.append(tensor.ExpandShapeOp(whole, piece.result, groups, [], list(whole.shape)).result)
+    return made
+
+
+def _configure(op: ir.Operation, rows: int, size: int) -> None:
+    """Says that a lane computes one element, where as many rows are as many lanes of whole waves; else IREE says."""
+    counts = [count for count in range(1, rows + 1) if rows % count == 0 and count * size <= _THREADS]
+    if fitting := [count for count in counts if count * size % LANES == 0]:
+        count = fitting[-1]
+        op.attributes["compilation_info"] = attributes.tiled(
+            workgroup=[count, size], thread=[1, 1], reduction=[], threads=count * size, lanes=LANES
+        )
+
+
+def _is_costly(op: ir.Operation) -> bool:
+    return op.name.startswith("linalg.") and any(inner.name in _COSTLY for inner in graph.walk(op))

@@ -1,0 +1,109 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-join-rotations)' | filecheck %s
+
+#all = affine_map<(d0, d1) -> (d0, d1)>
+#table = affine_map<(d0, d1) -> (0, d1)>
+
+// Queries and keys are rotated by one dispatch, with the cosines of angles; each is a part of its rows.
+
+// CHECK-LABEL: util.func public @both(
+// CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<4x64xbf16>, %[[K:[a-z0-9]+]]: tensor<2x64xbf16>, %[[ANGLES:[a-z0-9]+]]: tensor<1x32xf32>
+// CHECK-NOT: tensor.concat
+// CHECK: %[[ROWS:.+]] = flow.dispatch.region -> (tensor<6x64xbf16>)
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "parallel"]} outs({{.*}} : tensor<6x64xbf16>) attrs = {compilation_info
+// CHECK-COUNT-3: tensor.extract %[[K]]
+// CHECK-COUNT-3: tensor.extract %[[Q]]
+// CHECK: }
+// CHECK-NOT: linalg.generic
+// CHECK: %[[FIRST:.+]] = tensor.extract_slice %[[ROWS]][0, 0] [4, 64] [1, 1]
+// CHECK: %[[SECOND:.+]] = tensor.extract_slice %[[ROWS]][4, 0] [2, 64] [1, 1]
+// CHECK-NOT: tensor.concat
+// CHECK: util.return
+util.func public @both(%q: tensor<4x64xbf16>, %k: tensor<2x64xbf16>, %angles: tensor<1x32xf32>)
+    -> (tensor<4x64xbf16>, tensor<2x64xbf16>) {
+  %twice = tensor.concat dim(1) %angles, %angles : (tensor<1x32xf32>, tensor<1x32xf32>) -> tensor<1x64xf32>
+  %row = tensor.empty() : tensor<1x64xbf16>
+  %cos = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%twice : tensor<1x64xf32>) outs(%row : tensor<1x64xbf16>) {
+  ^bb0(%in: f32, %out: bf16):
+    %0 = math.cos %in : f32
+    %1 = arith.truncf %0 : f32 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<1x64xbf16>
+  %q0 = tensor.extract_slice %q[0, 0] [4, 32] [1, 1] : tensor<4x64xbf16> to tensor<4x32xbf16>
+  %q1 = tensor.extract_slice %q[0, 32] [4, 32] [1, 1] : tensor<4x64xbf16> to tensor<4x32xbf16>
+  %qt = tensor.concat dim(1) %q1, %q0 : (tensor<4x32xbf16>, tensor<4x32xbf16>) -> tensor<4x64xbf16>
+  %rows4 = tensor.empty() : tensor<4x64xbf16>
+  %qr = linalg.generic {indexing_maps = [#all, #table, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%q, %cos, %qt : tensor<4x64xbf16>, tensor<1x64xbf16>, tensor<4x64xbf16>) outs(%rows4 : tensor<4x64xbf16>) {
+  ^bb0(%x: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<4x64xbf16>
+  %k0 = tensor.extract_slice %k[0, 0] [2, 32] [1, 1] : tensor<2x64xbf16> to tensor<2x32xbf16>
+  %k1 = tensor.extract_slice %k[0, 32] [2, 32] [1, 1] : tensor<2x64xbf16> to tensor<2x32xbf16>
+  %kt = tensor.concat dim(1) %k1, %k0 : (tensor<2x32xbf16>, tensor<2x32xbf16>) -> tensor<2x64xbf16>
+  %rows2 = tensor.empty() : tensor<2x64xbf16>
+  %kr = linalg.generic {indexing_maps = [#all, #table, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%k, %cos, %kt : tensor<2x64xbf16>, tensor<1x64xbf16>, tensor<2x64xbf16>) outs(%rows2 : tensor<2x64xbf16>) {
+  ^bb0(%x: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x64xbf16>
+  util.return %qr, %kr : tensor<4x64xbf16>, tensor<2x64xbf16>
+}
+
+// Of many elements there is no sine for each: the table is one operation, and the rotation another, not in a region.
+
+// CHECK-LABEL: util.func public @many(
+// CHECK-NOT: flow.dispatch.region
+// CHECK: %[[TABLE:.+]] = linalg.generic {{.*}} outs({{.*}} : tensor<2048x64xf32>)
+// CHECK: math.sin
+// CHECK: linalg.generic {{.*}} outs({{.*}} : tensor<2048x64xf32>)
+// CHECK-NOT: math.sin
+// CHECK: tensor.extract %[[TABLE]]
+// CHECK-NOT: linalg.generic
+// CHECK-NOT: tensor.concat
+// CHECK: util.return
+util.func public @many(%x: tensor<2048x64xf32>, %angles: tensor<2048x32xf32>) -> tensor<2048x64xf32> {
+  %twice = tensor.concat dim(1) %angles, %angles : (tensor<2048x32xf32>, tensor<2048x32xf32>) -> tensor<2048x64xf32>
+  %none = tensor.empty() : tensor<2048x64xf32>
+  %sin = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%twice : tensor<2048x64xf32>) outs(%none : tensor<2048x64xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.sin %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<2048x64xf32>
+  %x0 = tensor.extract_slice %x[0, 0] [2048, 32] [1, 1] : tensor<2048x64xf32> to tensor<2048x32xf32>
+  %x1 = tensor.extract_slice %x[0, 32] [2048, 32] [1, 1] : tensor<2048x64xf32> to tensor<2048x32xf32>
+  %xt = tensor.concat dim(1) %x1, %x0 : (tensor<2048x32xf32>, tensor<2048x32xf32>) -> tensor<2048x64xf32>
+  %r = linalg.generic {indexing_maps = [#all, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%xt, %sin : tensor<2048x64xf32>, tensor<2048x64xf32>) outs(%none : tensor<2048x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %0 = arith.mulf %a, %b : f32
+    linalg.yield %0 : f32
+  } -> tensor<2048x64xf32>
+  util.return %r : tensor<2048x64xf32>
+}
+
+// These stay: halves of unlike sizes, halves of columns, of tensors that are no slices, and of unknown sizes.
+
+// CHECK-LABEL: util.func public @left(
+// CHECK-COUNT-4: tensor.concat
+// CHECK-NOT: linalg.generic
+// CHECK: util.return
+util.func public @left(%x: tensor<4x64xf32>, %y: tensor<4x64xf32>, %z: tensor<?x64xf32>, %n: index)
+    -> (tensor<4x64xf32>, tensor<4x64xf32>, tensor<4x128xf32>, tensor<?x64xf32>) {
+  %a = tensor.extract_slice %x[0, 0] [4, 16] [1, 1] : tensor<4x64xf32> to tensor<4x16xf32>
+  %b = tensor.extract_slice %x[0, 16] [4, 48] [1, 1] : tensor<4x64xf32> to tensor<4x48xf32>
+  %unlike = tensor.concat dim(1) %b, %a : (tensor<4x48xf32>, tensor<4x16xf32>) -> tensor<4x64xf32>
+  %c = tensor.extract_slice %x[0, 0] [2, 64] [1, 1] : tensor<4x64xf32> to tensor<2x64xf32>
+  %d = tensor.extract_slice %x[2, 0] [2, 64] [1, 1] : tensor<4x64xf32> to tensor<2x64xf32>
+  %columns = tensor.concat dim(0) %d, %c : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<4x64xf32>
+  %whole = tensor.concat dim(1) %x, %y : (tensor<4x64xf32>, tensor<4x64xf32>) -> tensor<4x128xf32>
+  %e = tensor.extract_slice %z[0, 0] [%n, 32] [1, 1] : tensor<?x64xf32> to tensor<?x32xf32>
+  %f = tensor.extract_slice %z[0, 32] [%n, 32] [1, 1] : tensor<?x64xf32> to tensor<?x32xf32>
+  %unknown = tensor.concat dim(1) %f, %e : (tensor<?x32xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
+  util.return %unlike, %columns, %whole, %unknown : tensor<4x64xf32>, tensor<4x64xf32>, tensor<4x128xf32>, tensor<?x64xf32>
+}
