@@ -1,9 +1,9 @@
 """The passes in order, and their position in IREE's pipeline.
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
-           take MX attention, recognise, check sizes, write rows, take attention, join norms, hold constants, encode,
-           take linears, fuse consumers, materialise, join rotations, sort slots, outline, skip versions,
-           share executables
+           take MX attention, recognise, check sizes, check places, write rows, take attention, join norms,
+           hold constants, encode, take linears, fuse consumers, materialise, join rotations, sort slots, outline,
+           skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -43,6 +43,7 @@ PREPARING_PASSES = (
     "mxcomp-take-mx-attention",
     "mxcomp-recognise",
     "mxcomp-check-sizes",
+    "mxcomp-check-places",
 )
 _HOLDING = (*workarounds.CONSTANT, "mxcomp-defer-constants")
 CHOOSING_PASSES = ("mxcomp-write-rows", "mxcomp-take-attention", "mxcomp-join-norms", *_HOLDING, "mxcomp-encode")

@@ -34,18 +34,25 @@ _MEANINGS = (
 
 _CODE = re.compile(r": (?P<code>[A-Z_]{6,}); (?P<text>[^;]*)")
 
+_PLACES = re.compile(r"mxcomp: rows must be written to places[^;]+, for (?P<place>[^;]+)")
 _SIZES_DIFFER = re.compile(r"mxcomp: (?P<sizes>[^;]+) must be equal, for (?P<place>[^;]+)")
 
 
 def is_refusal(text: str) -> bool:
     """Returns whether a call was rejected for its arguments, before it changed its device or globals.
 
-    Sizes of arguments are compared first (mxcomp-check-sizes), others where they are computed or needed.
+    Sizes of arguments are compared first (mxcomp-check-sizes), others where they are computed or needed. So are places
+    that rows of caches are written to (mxcomp-check-places).
     """
+    if found := _PLACES.search(text):
+        return not found["place"].endswith(LATE)
     if found := _SIZES_DIFFER.search(text):
         return "computed" not in found["sizes"] and not found["place"].endswith(BRANCH)
     return any(re.search(pattern, text, re.S) for pattern, _ in _OF_ARGUMENTS)
 
+
+LATE = ", after other work"
+"""The end of the message of a check of places that is not at the beginning of a program."""
 
 BRANCH = ", in a branch, a loop or a call"
 """The end of the message of a comparison of sizes that is not at the beginning of a program."""

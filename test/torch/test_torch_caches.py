@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import mxcomp.torch
 from mxcomp.compiler import Program
 from mxcomp.errors import InputError
+from mxcomp.run.runtime import RunError
 
 Tensor: TypeAlias = torch.Tensor
 Write: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -264,3 +265,39 @@ def test_static_cache() -> None:
             np.testing.assert_allclose(logits[0, -1], model(torch.tensor([tokens])).logits[0, -1], atol=1e-5)
             tokens.append(int(logits[0, -1].argmax()))
             (logits,) = session.decode(np.array([tokens[-1:]]), np.array([len(tokens) - 1]))
+
+
+def test_places_beyond() -> None:
+    """They are errors of the call, after which the program goes on as it was."""
+    model = Stateful(False, torch.float32)
+    call = torch.randn(2, 2, 3, 4, generator=GENERATOR)
+    program = torch.export.export(model, (call,), strict=False)
+    model.cache.length.zero_()
+    with mxcomp.torch.compile(program).session() as session:
+        for _ in range(2):
+            session.main(call.numpy())
+        for _ in range(2):
+            with pytest.raises(
+                RunError, match=r"rows must be written to places 0 to 7 of a cache, for .*test_torch_caches"
+            ):
+                session.main(call.numpy())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("write", "rows", "inside", "outside"),
+    [
+        (copied, 4, [[0, 99], [12, 99]], [[13, 0], [-1, 0], [2**40, 0]]),
+        (put, 1, [[-1, 0], [15, 0]], [[16, 0], [-17, 0]]),
+        (by_sequence, 1, [[0, 15], [15, 0]], [[0, 16], [16, 0], [2**40, 0]]),
+        (by_sequence_and_row, 3, [[0, 13], [13, 0]], [[0, 14], [14, 0]]),
+    ],
+)
+def test_places(write: Write, rows: int, inside: list[list[int]], outside: list[list[int]]) -> None:
+    program = check((write,), (2, 3, 16, 8), rows, inside, torch.float32)
+    others = np.ones((2, 3, rows, 8), np.float32), np.ones((2, 3, 16, 8), np.float32)
+    with program.session() as session:
+        for at in outside:
+            with pytest.raises(RunError, match="rows must be written to places 0 to 15"):
+                session.main(np.array(at), *others)
+        session.main(np.array(inside[0]), *others)

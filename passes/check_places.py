@@ -1,0 +1,148 @@
+"""mxcomp-check-places: asserts at run time that rows are written to places that a cache has.
+
+PyTorch's index_copy and index_put raise an error for others. IREE would write them where something else is.
+
+Before:
+
+    %u = iree_linalg_ext.scatter dimension_map = [0, 1, 2, 3] ins(%rows, %subscripts : …) outs(%cache : …)
+
+After, at the beginning of the function where the position is known there, and else behind what computes it:
+
+    %at = tensor.extract %position[%c0] : tensor<1xi64>
+    %0 = arith.cmpi sge, %at, %c0_i64   %1 = arith.cmpi slt, %at, %c1024_i64   %inside = arith.andi %0, %1
+    cf.assert %inside, "mxcomp: rows must be written to places 0 to 1023 of a cache, for …"
+
+The host waits for the integer: once in a call, as all layers of a model write to the same place. Of several integers a
+dispatch says whether each is inside. A choice by place (PyTorch's where) leaves rows out that have none, and is not
+checked.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, cf, tensor
+
+from mxcomp.matching import updates
+from mxcomp.matching.sizes import FUNCTIONS
+from mxcomp.matching.updates import SCATTER, Update
+from mxcomp.mlir import build, graph, linalg
+from mxcomp.options import Options
+from mxcomp.run.statuses import LATE
+
+_LOAD, _STORE, _GLOBAL, _CALLS = "util.global.load", "util.global.store", "global", ("util.call", "func.call")
+
+
+_PURE = ("linalg.", "tensor.", "arith.", "affine.", "iree_tensor_ext.bitcast", "hal.tensor.import", _LOAD)
+_MOST = 200
+"""Operations that compute places at the beginning of a function."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Checks the places of updates below `module`."""
+    checked = set[object]()
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == SCATTER]:
+            update = None if graph.is_in_dispatch(op) else updates.find(op)
+            if update is None:
+                continue
+            length = ir.RankedTensorType(update.cache.type).shape[update.axis]
+            if (key := (update.places, update.count, length, op.block)) not in checked:
+                checked.add(key)
+                _check(update, length)
+
+
+def _check(update: Update, length: int) -> None:
+    table = update.places.table
+    producer = graph.producer(table)
+    is_near = producer is not None and producer.block == update.op.block
+    with update.op.location, ir.InsertionPoint.after(producer) if is_near else ir.InsertionPoint(update.op):
+        kind = ir.RankedTensorType(table.type)
+        if all(size == 1 for size in kind.shape):
+            zeros = [build.constant_index(0)] * kind.rank
+            inside = _inside(_wide(tensor.ExtractOp(table, zeros).result), update, length)
+        else:
+            inside = _all_inside(update, length)
+        text = f"mxcomp: rows must be written to places 0 to {length - 1} of a cache"
+        text += f", for {graph.location_text(update.op.location)}"
+        made = cf.AssertOp(inside, text).operation
+    if not _moved_up(made):
+        made.attributes["msg"] = ir.StringAttr.get(text + LATE)
+
+
+def _moved_up(check: ir.Operation) -> bool:
+    """Moves a check and what computes it to the beginning of a function, where that changes nothing."""
+    block, needed, pending = check.block, [check], [check]
+    while pending:
+        op = pending.pop()
+        for value in (user.operands[i] for user, i in graph.inputs(op)):
+            producer = graph.producer(value)
+            if producer is None or producer in needed:
+                continue
+            if producer.block != block or not producer.name.startswith(_PURE) or len(needed) > _MOST:
+                return False
+            needed.append(producer)
+            pending.append(producer)
+    operations = [view.operation for view in block.operations]
+    loaded = {str(op.attributes[_GLOBAL]) for op in needed if op.name == _LOAD}
+    for op in operations[: operations.index(check)]:
+        if (op.name == _STORE and str(op.attributes[_GLOBAL]) in loaded) or op.name in _CALLS:
+            return False
+    if block.owner.operation.name not in FUNCTIONS or block != block.region.blocks[0]:
+        return False
+    first, *rest = [op for op in operations if op in needed]
+    if first != operations[0]:
+        first.move_before(operations[0])
+    for op in rest:
+        op.move_after(first)
+        first = op
+    return True
+
+
+def _wide(value: ir.Value) -> ir.Value:
+    i64 = ir.IntegerType.get_signless(64)
+    return value if value.type == i64 else arith.ExtSIOp(i64, value).result
+
+
+def _inside(number: ir.Value, update: Update, length: int, row: ir.Value | None = None) -> ir.Value:
+    """Whether the rows that an integer is for, all but where it is for one `row`, have places in a cache."""
+    i64, places = number.type, update.places
+
+    def at(row: ir.Value | None, first: int) -> ir.Value:
+        fixed = arith.ConstantOp(i64, places.number + first * places.step).result
+        found = arith.AddIOp(number, fixed).result
+        if row is None or not places.step:
+            return found
+        factor = arith.ConstantOp(i64, places.step).result
+        return arith.AddIOp(found, arith.MulIOp(row, factor).result).result
+
+    last = 0 if places.by_row else update.count - 1
+    ends = [at(row, 0), at(row, last)] if last else [at(row, 0)]
+    size = arith.ConstantOp(i64, length).result
+    # Of numbers without a sign those below 0 are the largest.
+    found = [arith.CmpIOp(arith.CmpIPredicate.ult, end, size).result for end in ends]
+    return arith.AndIOp(*found).result if len(found) == 2 else found[0]
+
+
+def _all_inside(update: Update, length: int) -> ir.Value:
+    """Whether all integers of a table are those of places in a cache, computed on the device."""
+    table, rank = update.places.table, ir.RankedTensorType(update.places.table.type).rank
+    i32, i64 = (ir.IntegerType.get_signless(bits) for bits in (32, 64))
+    kind = build.tensor_type([], i32)
+    zero = arith.ConstantOp(i32, 0).result
+    maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [])]
+
+    def body(number: ir.Value, before: ir.Value) -> ir.Value:
+        row = _row(rank - 1, i64) if update.places.by_row else None
+        outside = arith.XOrIOp(_inside(_wide(number), update, length, row), _true()).result
+        return arith.OrIOp(before, arith.ExtUIOp(i32, outside).result).result
+
+    found = build.generic(kind, [table], build.filled(zero, kind), maps, ["reduction"] * rank, body).results[0]
+    return arith.CmpIOp(arith.CmpIPredicate.eq, tensor.ExtractOp(found, []).result, zero).result
+
+
+def _row(dim: int, kind: ir.Type) -> ir.Value:
+    return arith.IndexCastOp(kind, linalg.IndexOp(dim).result).result
+
+
+def _true() -> ir.Value:
+    return arith.ConstantOp(ir.IntegerType.get_signless(1), True).result
