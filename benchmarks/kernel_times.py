@@ -131,7 +131,7 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
         lengths = _LONG
     elif isinstance(instance, swiglu.Instance):
         lengths = _covered(instance, rows, lengths)
-    elif isinstance(instance, quantising.Instance) or instance.tile.lhs_in_rows:
+    elif isinstance(instance, quantising.Instance) or instance.tile.lhs_row_major:
         lengths = (2, *lengths[1:])  # it takes no single K tile
     cases = [(WIDE, length) for length in lengths]
     if _stores_narrow(instance, suffix):

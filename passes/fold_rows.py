@@ -30,7 +30,7 @@ from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.mlir import buffers, build, graph
 from mxcomp.options import Options
-from mxcomp.packing.result_tiles import IN_ROWS
+from mxcomp.packing.result_tiles import LHS_ROW_MAJOR
 from mxcomp.passes import order_workgroups
 
 
@@ -38,9 +38,9 @@ def run(module: ir.Operation, options: Options) -> None:
     """Folds the LHS of every marked matmul below `module`. Raises InternalError."""
     with module.context:
         for function in [op for op in graph.walk(module) if op.name == "func.func"]:
-            if any(IN_ROWS in op.attributes for op in graph.walk(function)):
+            if any(LHS_ROW_MAJOR in op.attributes for op in graph.walk(function)):
                 order_workgroups.distribute(function)
-                for matmul in [op for op in graph.walk(function) if IN_ROWS in op.attributes]:
+                for matmul in [op for op in graph.walk(function) if LHS_ROW_MAJOR in op.attributes]:
                     _fold(matmul)
 
 
@@ -62,7 +62,7 @@ def _fold(matmul: ir.Operation) -> None:
         view = _view(rows, offset, sizes, strides)
         loaded = ir.Operation.create(buffers.LOAD, results=[build.tensor_type(sizes, "i8")], operands=[view]).result
         matmul.operands[LHS] = build.bitcast(loaded, kind)
-    del matmul.attributes[IN_ROWS]
+    del matmul.attributes[LHS_ROW_MAJOR]
     graph.erase_dead(units)
 
 

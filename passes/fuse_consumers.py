@@ -266,8 +266,7 @@ def _take_dims(value: ir.Value, unset: ir.Operation) -> None:
 def _read(
     op: ir.Operation, inner: list[ir.Value], expansion: ir.Operation | None
 ) -> list[tuple[ir.Value, ir.AffineMap]]:
-    """Returns what a consumer reads besides the matmul's result, and the subscripts. Before an expansion, if it follows
-    one."""
+    """Returns what a consumer reads besides the matmul's result, with the subscripts before any expansion."""
     if op.name == _EXPAND:
         return []
     found = []
@@ -283,7 +282,7 @@ def _read(
 
 
 def _collapsed(value: ir.Value, groups: list[list[int]]) -> ir.Value:
-    """A value with dimensions in groups; what it is an expansion of, if of these: another matmul's result may be."""
+    """Returns a value with dimensions collapsed to groups, which undoes an expansion to them."""
     op = graph.producer(value)
     if op is not None and op.name == _EXPAND and reassociation(op) == groups:
         return op.operands[0]
@@ -291,7 +290,7 @@ def _collapsed(value: ir.Value, groups: list[list[int]]) -> ir.Value:
 
 
 def _take_collapses(value: ir.Value) -> None:
-    """Lets those that collapse a value, which is an expansion, as it was before, have what it is an expansion of."""
+    """Replaces collapses of an expanded value by the source of the expansion."""
     op = graph.producer(value)
     if op is None or op.name != _EXPAND:
         return

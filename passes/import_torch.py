@@ -56,7 +56,7 @@ _FORMATS: dict[str, dict[str, Collection[str]]] = {
     EXPERTS: _OF_LAYERS,
     ATTENTION: {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS},
 }
-"""The formats behind the tensors, and what each may be; a mode follows."""
+"""The formats that follow the tensors, and their possible values; a mode follows."""
 
 _NUMBERS: dict[str, tuple[str, ...]] = {
     LINEAR: (),
@@ -159,7 +159,7 @@ def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Val
 
 
 def _linear(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> ir.Value:
-    """The product in the canonical form, [M, N] of x's element type."""
+    """Returns the product in canonical form, [M, N] of x's element type."""
     x, weight, scale = tensors
     weight_format, input_format, mode = chosen
     _check_shapes(op, x, weight, scale, weight_format)
@@ -184,7 +184,7 @@ def _experts(_: ir.Operation, tensors: list[ir.Value], chosen: list[str], number
 
 
 def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> ir.Value:
-    """[batch, heads, T, value size] of the queries' element type."""
+    """Returns [batch, heads, T, value size] of the queries' element type."""
     (scale, is_causal), (qk_format, value_format, weights_format, mode) = numbers, chosen
     query, key, value = shapes = [build.static_sizes(each) for each in tensors]
     kinds = {str(build.element(each)) for each in tensors}
@@ -202,4 +202,4 @@ def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], num
 
 _Meaning: TypeAlias = Callable[[ir.Operation, list[ir.Value], list[str], list[float]], ir.Value]
 _MEANINGS: dict[str, _Meaning] = {LINEAR: _linear, EXPERTS: _experts, ATTENTION: _attention}
-"""What an operator computes of its tensors, formats and mode, and numbers."""
+"""The lowering of each operator, from its tensors, formats and mode, and numbers."""

@@ -1,4 +1,4 @@
-"""mxcomp-join-norms: a norm of rows is one dispatch.
+"""mxcomp-join-norms: puts a norm of rows into one dispatch.
 
 Before:
 
@@ -60,7 +60,7 @@ def _join(ops: list[ir.Operation]) -> None:
 
 
 def _copy(op: ir.Operation, copies: dict[ir.Value, ir.Value]) -> None:
-    """An operation at the insertion point, with the tensors that it starts from, on copies of what it reads."""
+    """Copies an operation to the insertion point, with its init tensors, on copies of its operands."""
     for operand in op.operands:
         made = graph.producer(operand)
         if operand not in copies and made is not None and made.name in ("tensor.empty", "linalg.fill"):

@@ -88,7 +88,7 @@ def _fold_largest(op: ir.Operation) -> None:
 
 
 def _fold_choices(positive: ir.Value) -> None:
-    """What is chosen where a number is positive that always is, in the place of the choice.
+    """Folds selections by whether a number is positive that always is.
 
     IREE would do so later; here it would be one more operand of what is computed of attention's result.
     """
@@ -104,7 +104,7 @@ def _fold_choices(positive: ir.Value) -> None:
 
 
 def _is_positive(op: ir.Operation) -> bool:
-    """Whether an elementwise operation of one operand yields whether it is greater than 0."""
+    """Returns whether an elementwise operation of one operand yields whether it is greater than 0."""
     test, block = graph.producer(yielded(op)), op.regions[0].blocks[0]
     if len(op.operands) != 2 or test is None or test.name != "arith.cmpf" or test.operands[0] != block.arguments[0]:
         return False
@@ -115,7 +115,7 @@ def _is_positive(op: ir.Operation) -> bool:
 
 
 def _chosen(op: ir.Operation, condition: ir.Value) -> ir.Value | None:
-    """What an elementwise operation yields where a condition holds, if it does nothing but choose by that."""
+    """Returns the value that an elementwise operation yields where a condition holds, if it only selects by that."""
     if not is_elementwise(op):
         return None
     choice, arguments = graph.producer(yielded(op)), list(op.regions[0].blocks[0].arguments)
@@ -172,7 +172,7 @@ def _replace(found: Attention) -> None:
 
 
 def _unguard(guard: Guard) -> None:
-    """Leaves out what makes results 0 that are 0."""
+    """Removes the operations that zero results that the kernel makes 0."""
     others = list(guard.op.operands)
     guard.op.results[0].replace_all_uses_with(guard.op.operands[guard.operand])
     guard.op.erase()
@@ -222,7 +222,8 @@ def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Valu
 
 
 def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
-    """A mask as numbers that are added to scores; those that are to hide finitely are so times log2(e) as well."""
+    """Returns a mask as numbers that are added to scores; those that are to hide finitely are so times log2(e) as
+    well."""
     kind = ir.RankedTensorType(mask.type)
     type_ = kind.element_type
 

@@ -1,4 +1,4 @@
-"""mxcomp-take-linears: products of a few rows with weights that stay in 16 bits are computed by kernels of ours.
+"""mxcomp-take-linears: computes products of a few rows with 16-bit weights by kernels of ours.
 
 Before:
 

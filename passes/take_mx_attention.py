@@ -1,4 +1,4 @@
-"""mxcomp-take-mx-attention: attention of MX operands is computed by a kernel of ours.
+"""mxcomp-take-mx-attention: computes attention of MX operands by a kernel of ours.
 
 Before, as `mxcomp.ir.attention` spells it:
 
@@ -45,9 +45,10 @@ from mxcomp.ukernels.conversions import CONVERSIONS
 OPTIONS = ("ukernels", "reference")
 
 _MOST_BYTES = 2**31 - 1
-"""Of an operand."""
+"""The largest size of an operand in bytes."""
 _MOST_SIZE, _TWO_FRAGMENTS, _MANY = 256, 256, 2048
-"""Sizes of a key and a value, of both together if a wave has 32 queries, and rows of a head from which it has."""
+"""The largest size of a key and a value; that of both together with 32 queries in a wave; and the rows of a head from
+which on a wave has 32."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,13 @@ class _Attention:
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
-        """Heads of keys in all batches, rows of each, keys with padding, and the sizes of a key and a value."""
+        """Returns heads of keys in all batches, rows of each, keys with padding, and the sizes of a key and a value."""
         shapes = [ir.RankedTensorType(each.type).shape for each in self.operands[::2]]
         (heads, rows, blocks, block), (_, keys, *_), (_, value_size, *_) = shapes
         return heads, rows, keys, blocks * block, value_size
 
     def kernel(self) -> MxPrefill | str:
-        """Its kernel, or why it has none."""
+        """Returns its kernel, or why it has none."""
         heads, rows, _, size, value_size = self.sizes
         queries = self.form.queries or rows
         qk, _, v = (str(build.element(each)) for each in self.operands[:5:2])
@@ -92,7 +93,7 @@ class _Attention:
 
     @property
     def rounded(self) -> ir.Operation | None:
-        """What rounds results to 16 bits, if nothing else reads them."""
+        """Returns the operation that rounds results to 16 bits, if it is the only reader."""
         root = graph.producer(self.result)
         user = None if root is None else graph.only_user(root)
         if user is None or user.name != "linalg.generic" or len(user.operands) != 2:
@@ -110,7 +111,7 @@ class _Attention:
 
 
 def find(op: ir.Operation) -> _Attention | None:
-    """The attention whose result an operation computes."""
+    """Returns the attention whose result an operation computes."""
     if op.name != "linalg.generic" or [*_body(op)] != ["arith.divf", "linalg.yield"] or len(op.operands) != 3:
         return None
     sums = graph.producer(op.operands[0])
@@ -148,7 +149,7 @@ def _is_batched_matmul(op: ir.Operation) -> bool:
 
 
 def _behind(value: ir.Value) -> Iterator[ir.Operation]:
-    """What a value is computed from, the nearest first."""
+    """Yields the producers of a value, the nearest first."""
     values, seen = [value], set[ir.Operation]()
     while values:
         op = graph.producer(values.pop(0))
@@ -163,7 +164,7 @@ def _body(op: ir.Operation) -> Iterator[str]:
 
 
 def _form(scaled: ir.Operation, weights: ir.Type) -> Form | None:
-    """What the operation that scales scores says, if it does that."""
+    """Returns the parameters of the operation that scales scores, if it does only that."""
     if scaled.name != "linalg.generic" or "arith.mulf" not in [*_body(scaled)]:
         return None
     inner = {view.operation.name: view.operation for view in scaled.regions[0].blocks[0].operations}
@@ -179,7 +180,7 @@ def _form(scaled: ir.Operation, weights: ir.Type) -> Form | None:
 
 
 def _constant(op: ir.Operation) -> float | None:
-    """The constant among an operation's operands."""
+    """Returns the constant among an operation's operands."""
     for value in op.operands:
         source = graph.producer(value)
         if source is not None and source.name == "arith.constant":
@@ -209,7 +210,7 @@ def _kernel(found: _Attention, options: Options) -> MxPrefill | str:
 
 
 def _entry(found: _Attention, kernel: MxPrefill | str) -> dict[str, Any]:
-    """What the report says of it."""
+    """Returns the entry for the report."""
     heads, rows, _, size, value_size = found.sizes
     sizes = heads, rows, found.form.keys, size, value_size
     became = {"reason": kernel} if isinstance(kernel, str) else {"ukernel": kernel.name}
@@ -247,7 +248,7 @@ def _shaped(flat: ir.Value, shape: Sequence[int]) -> ir.Value:
 
 
 def _operands(found: _Attention, kernel: MxPrefill) -> list[ir.Value]:
-    """Bytes as the kernel takes them."""
+    """Returns bytes as the kernel takes them."""
     heads, blocks = ("n", kernel.heads // kernel.shared), kernel.steps * BLOCKS
     elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
     of_query, of_key, of_value = (_bytes(each) for each in found.operands[1::2])
@@ -270,7 +271,7 @@ def _bytes(scales: ir.Value) -> ir.Value:
 
 
 def _ordered(value: ir.Value, factors: Sequence[tuple[str, int]], order: str) -> ir.Value:
-    """A tensor whose elements, in their order, have these factors, in another order of the factors."""
+    """Returns a tensor whose elements have these factors, with the factors reordered."""
     names, sizes = [name for name, _ in factors], dict(factors)
     flat = build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
     split = _shaped(flat, [size for _, size in factors])

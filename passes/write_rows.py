@@ -62,7 +62,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _found(op: ir.Operation) -> _Found | None:
-    """An update that the kernel takes, and that costs no more than what there is."""
+    """Returns an update that the kernel takes, and that costs no more than what there is."""
     if graph.is_in_dispatch(op):
         return None
     update = updates.find(op)
@@ -73,7 +73,7 @@ def _found(op: ir.Operation) -> _Found | None:
 
 
 def _kernel(update: Update) -> Rows | None:
-    """The kernel of an update; None for sizes that it is not for."""
+    """Returns the kernel of an update; None for sizes that it is not for."""
     kind, places = ir.RankedTensorType(update.cache.type), update.places
     element, table = kind.element_type, ir.RankedTensorType(places.table.type)
     if not isinstance(element, ir.FloatType | ir.IntegerType) or element.width not in (8, 16, 32):
@@ -91,7 +91,7 @@ def _kernel(update: Update) -> Rows | None:
 
 
 def _is_state(update: Update) -> bool:
-    """Whether a cache is the program's to change: nothing else reads it, and the new one takes its place."""
+    """Returns whether a cache is the program's to change: nothing else reads it, and the new one takes its place."""
     op, users = graph.producer(update.cache), list(_users(update.op.results[0]))
     if any(use.owner.operation not in (update.op, *_sizes(update.cache)) for use in update.cache.uses):
         return False
@@ -102,12 +102,12 @@ def _is_state(update: Update) -> bool:
 
 
 def _sizes(value: ir.Value) -> list[ir.Operation]:
-    """What asks for sizes of a tensor alone."""
+    """Returns what asks for sizes of a tensor alone."""
     return [use.owner.operation for use in value.uses if use.owner.operation.name == "tensor.dim"]
 
 
 def _users(value: ir.Value) -> Iterator[ir.Operation]:
-    """What reads a value, and its views."""
+    """Yields what reads a value, and its views."""
     for use in value.uses:
         op = use.owner.operation
         yield op
@@ -127,20 +127,21 @@ def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
 
 
 def _may_wait(update: Update, other: Update) -> bool:
-    """Whether an update may be done together with a later one: at the same places, and nobody reads it before."""
+    """Returns whether an update may be done together with a later one: at the same places, and nobody reads it
+    before."""
     if update.places != other.places or update.op.block != other.op.block or update.cache == other.cache:
         return False
     return all(each.name == _STORE and _may_sink(each, other.op) for each in _early(update, other.op))
 
 
 def _early(update: Update, op: ir.Operation) -> list[ir.Operation]:
-    """What reads a new cache before an operation."""
+    """Returns what reads a new cache before an operation."""
     readers = [use.owner.operation for use in update.op.results[0].uses]
     return [each for each in readers if each.block != op.block or not op.is_before_in_block(each)]
 
 
 def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:
-    """Whether a global may be stored behind a later operation: nothing between them may ask for it."""
+    """Returns whether a global may be stored behind a later operation: nothing between them may ask for it."""
     if store.block != op.block:
         return False
     between = (view.operation for view in op.block.operations)
@@ -174,12 +175,12 @@ def _flat(value: ir.Value) -> ir.Value:
 
 
 def _cache(update: Update, kernel: Rows) -> ir.Value:
-    """A cache as the kernel takes it."""
+    """Returns a cache as the kernel takes it."""
     return _shaped(update.cache, kernel.result_types(kernel.workgroups)[0])
 
 
 def _shaped(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
-    """The same elements as a tensor of this type."""
+    """Returns the same elements as a tensor of this type."""
     flat, shape = _flat(value), list(kind.shape)
     return tensor.ExpandShapeOp(kind, flat, [list(range(len(shape)))], [], shape).result
 
@@ -196,7 +197,7 @@ def _rows(update: Update) -> ir.Value:
 
 
 def _halves(update: Update) -> ir.Value:
-    """The integers that say where rows go, each as its two halves: IREE would drop what has a size of 1."""
+    """Returns the integers that say where rows go, each as its two halves: IREE would drop what has a size of 1."""
     table = update.places.table
     kind = ir.IntegerType.get_signless(ir.IntegerType(build.element(table)).width // 2)
     count = math.prod(ir.RankedTensorType(table.type).shape)

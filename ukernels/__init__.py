@@ -26,10 +26,10 @@ from mxcomp.ukernels import (
 __all__ = ["KINDS", "PLAIN_KINDS", "Kernel", "builder"]
 
 PLAIN_KINDS = (data_tiled, split_k, multistage, intrawave)
-"""Those of `KINDS` that take MX operands, and nothing else is done by them."""
+"""The modules of `KINDS` whose kernels take MX operands, and fuse nothing."""
 
 KINDS = (*PLAIN_KINDS, gating, quantising, dual, weight_only, swiglu)
-"""Modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
+"""The modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
 
 
 @dataclass(frozen=True)
@@ -47,5 +47,5 @@ class Kernel:
     write: Callable[[str], ir.Operation]
 
     def module(self, path: Path, target: Target) -> ir.Module:
-        """A module with its function, whose rule is an attribute."""
+        """Returns a module with its function, whose rule is an attribute."""
         return builder.module(self.write(self.name), self.rule)

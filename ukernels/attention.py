@@ -1,4 +1,4 @@
-"""What kernels of attention have in common: where operands are, and one step of softmax and both products.
+"""Code shared by attention kernels: addressing operands, and one step of softmax and both products.
 
     scores[32 keys, queries] = keys · queriesᵀ          two fragments of 16 keys
     sums[sizes, queries]    += valuesᵀ · exp2(scores − the largest so far)
@@ -26,15 +26,15 @@ from mxcomp.ukernels.softmax import LOWEST, added, exp2, inverse, largest, numbe
 from mxcomp.ukernels.waves import BEYOND
 
 KEYS = 32
-"""Of a step: two fragments of scores are one of the second product."""
+"""The number of keys of a step: two fragments of scores are one of the second product."""
 COLUMNS = 16
-"""Queries of a fragment."""
+"""The number of queries of a fragment."""
 LANE = 8
-"""Elements of a factor in a lane."""
+"""The number of elements of a factor in a lane."""
 DEPTH = 32
-"""Elements along the sizes of queries and keys that a matrix instruction takes."""
+"""The number of elements along the sizes of queries and keys that a matrix instruction takes."""
 MOST_BYTES = 2**31 - 1
-"""Of an operand."""
+"""The largest size of an operand in bytes."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Subscript:
 
 @dataclass(frozen=True)
 class Stored:
-    """Where an operand's elements are: its type, and the subscripts of each element. No dimension is of size 1."""
+    """The layout of an operand in memory: its type, and the subscripts of each element. No dimension is of size 1."""
 
     element: str
     sizes: tuple[int | None, ...]
@@ -63,7 +63,7 @@ class Stored:
 
     @property
     def bytes(self) -> int:
-        """Of all elements; of those of one key, where the number of keys is not known."""
+        """The bytes of all elements, or of those of one key where the number of keys is dynamic."""
         return math.prod(size or 1 for size in self.sizes) * self.element_bytes
 
     @property
@@ -72,11 +72,11 @@ class Stored:
 
     @property
     def most_keys(self) -> int:
-        """So many a buffer has room for."""
+        """The largest number of keys for which a buffer has room."""
         return MOST_BYTES // self.bytes
 
     def step(self, axis: str) -> int:
-        """How far neighbours along an axis are apart: 0 where it is no subscript."""
+        """Returns the stride along an axis, or 0 where no subscript depends on it."""
         step = 1
         for size, each in zip(reversed(self.sizes), reversed(self.subscripts), strict=True):
             if each.axis == axis and each.stride == 1:
@@ -87,7 +87,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Bound:
-    """A place among the keys: a number, plus the query's own, plus the one of the integers in memory that is meant."""
+    """An index among the keys: a number, plus the query's own index, plus one of the integers in memory."""
 
     number: int
     of_query: bool
@@ -115,7 +115,7 @@ def module(
     threads: int,
     write: Callable[[Index, Values, Threads], None],
 ) -> str:
-    """A module of a kernel, which `write` writes: of the workgroup's number, operands, and what its threads are."""
+    """Returns a module of a kernel, which `write` writes: of the workgroup's number, operands, and its threads."""
     function = builder.function(name, kinds, *results)
     block = function.operation.regions[0].blocks[0]
     with ir.InsertionPoint(block):
@@ -146,7 +146,7 @@ class Spec(Protocol):
 
 
 def inputs(spec: Spec) -> list[Stored]:
-    """The operands that there are, in their order."""
+    """Returns the operands in order."""
     positions = () if spec.reach is None else spec.reach.positions
     return [spec.query, spec.key, spec.value, *(each for each in (spec.mask, spec.sink) if each), *positions]
 
@@ -160,7 +160,8 @@ class Others:
         self._sink = operands[masks] if sinks else None
 
     def start(self, head: Index, is_counted: ir.Value, fragments: int) -> Values:
-        """The state of a lane's query before any key: what the sink of its head makes of it, where it is counted."""
+        """Returns the state of a lane's query before any key: what the sink of its head makes of it, where it is
+        counted."""
         high, power = number(LOWEST), number(0.0)
         if self._sink is not None:
             sink = element(self._sink.load(self._sink.place(n=head), 1), 0)
@@ -172,22 +173,22 @@ class Others:
 
 
 def last(keys: Index) -> Index:
-    """The last of so many keys; the first where there is none."""
+    """Returns the last of so many keys, or the first where there is none."""
     return select(keys < 1, 0, keys + -1)
 
 
 def chosen(condition: ir.Value | None, yes: float, no: float) -> ir.Value:
-    """One number where a condition holds, and another where not, or where there is no condition."""
+    """Returns one number where a condition holds, and another where not, or where there is no condition."""
     return number(no) if condition is None else arith.SelectOp(condition, number(yes), number(no)).result
 
 
 def kept(sizes: Sequence[int]) -> list[int]:
-    """Without those of 1: IREE drops them, and with them what names the kernel."""
+    """Removes sizes of 1, as IREE drops them, and with them the name of the kernel."""
     return [size for size in sizes if size > 1]
 
 
 def times(one: Index, other: Index) -> Index:
-    """The product, by a number where one of them is known."""
+    """Returns the product of an index by a number where one of them is constant."""
     for a, b in ((one, other), (other, one)):
         if not b.terms:
             return a * b.number
@@ -209,7 +210,7 @@ class Operand:
         self._steps = [reduce(times, sizes[i + 1 :], Index.of(1)) for i in range(len(sizes))]
 
     def place(self, **axes: Index) -> Index:
-        """Where the element of these subscripts is; those that are not given are 0."""
+        """Returns the index of the element with these subscripts. Those that are not given are 0."""
         place = self._start
         for each, step in zip(self.stored.subscripts, self._steps, strict=True):
             if each.axis not in axes:
@@ -222,39 +223,40 @@ class Operand:
 
     @property
     def keys(self) -> Index:
-        """How many keys there are."""
+        """The number of keys."""
         return self._sizes[[each.axis for each in self.stored.subscripts].index("l")]
 
     @property
     def step(self) -> int:
-        """How far keys are apart."""
+        """The stride of keys."""
         return self.stored.step("l")
 
     @property
     def beyond(self) -> int:
-        """Where elements are that no buffer has: loads from there give 0, and take no time."""
+        """An index beyond the buffer: loads from there give 0, and take no time."""
         return BEYOND // self.stored.element_bytes
 
     def load_mask(self, place: Index, rows: Sequence[Index], is_even: bool) -> ir.Value:
-        """Those of the eight keys of a lane; `is_even`: keys are a multiple of four."""
+        """Loads the mask of a lane's eight keys; `is_even`: the number of keys is a multiple of four."""
         if self.step == 1 and is_even:
             return builder.joined([self.load(place + rows[j], 4) for j in (0, 4)])
         return builder.from_elements([element(self.load(place + row * self.step, 1), 0) for row in rows])
 
     def load(self, place: Index, size: int) -> ir.Value:
-        """So many elements, which follow each other."""
+        """Loads so many consecutive elements."""
         return load(self._buffer, [place], size, alignment=self.stored.element_bytes * size)
 
 
-class Sight:
-    """Which of the keys queries of a head see."""
+class VisibleKeys:
+    """The keys that queries of a head see."""
 
     def __init__(self, reach: Reach | None, keys: Index, head: Index, positions: Sequence[Operand]) -> None:
         self._reach, self._keys = reach, keys
         self._positions = [_clamped(each.load(each.place(n=head), 2)) for each in positions]
 
     def of(self, query: Index) -> tuple[Index, Index, ir.Value | None]:
-        """From which key on, and below which, one sees them; and, where it may be, whether it sees all blindly."""
+        """Returns the first key and the end of keys of a query, and whether it sees none and so takes all, if it
+        may."""
         if self._reach is None:
             return Index.of(0), self._keys, None
         zero, keys = builder.i32(0), builder.to_i32(self._keys)
@@ -270,14 +272,14 @@ class Sight:
         return select(is_blind, 0, none), select(is_blind, self._keys, all_), is_blind
 
     def _place(self, bound: Bound, query: Index) -> ir.Value:
-        """An i32, which may be below 0."""
+        """Returns an i32, which may be negative."""
         place = builder.i32(bound.number)
         if bound.of_query:
             place = arith.AddIOp(place, builder.to_i32(query)).result
         return place if bound.position is None else arith.AddIOp(self._positions[bound.position], place).result
 
     def around(self, first: Index, last: Index) -> tuple[Index, Index]:
-        """From which key on, and below which, any query sees them, from one query to another.
+        """Returns the first key, and the end of keys, that any of a range of queries sees.
 
         What a query sees begins and ends no earlier than for one before; if one between sees none, one of both does.
         """
@@ -288,7 +290,7 @@ class Sight:
         return select(low < high, low, high), _larger(end, other_end)
 
     def least(self, first: Index) -> Index:
-        """So many keys, from the first one on, that all queries see, from one on; where none starts later."""
+        """Returns the number of leading keys that all of a range of queries see, where none starts later."""
         _, end, is_blind = self.of(first)
         return end if is_blind is None else select(is_blind, 0, end)
 
@@ -299,7 +301,7 @@ def _larger(one: Index, other: Index) -> Index:
 
 
 def _clamped(number_: ir.Value) -> ir.Value:
-    """An integer in halves as an i32, to which a number of keys can be added."""
+    """Returns an integer in halves as an i32, to which a number of keys can be added."""
     kind = ir.IntegerType.get_signless(2 * ir.IntegerType(ir.VectorType(number_.type).element_type).width)
     value = element(builder.bitcast(number_, str(kind), 1), 0)
     low, high = (arith.ConstantOp(kind, each).result for each in (-(2**30), 2**30 - 1))
@@ -310,7 +312,7 @@ def _clamped(number_: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Of a value's elements: `count` pieces, of each of which 16 lanes have `width` neighbours.
+    """The elements of a value: `count` pieces, of each of which 16 lanes have `width` consecutive ones.
 
     As a part of sums a lane has `width` fragments of each, whose elements are `4 * width` neighbours.
     """
@@ -329,22 +331,22 @@ class Pieces:
 
     @property
     def shape(self) -> list[int]:
-        """Of a row of results: pieces, what a quarter of the lanes has of each, and elements of that."""
+        """The shape of a row of results: pieces, the part of each in a quarter of the lanes, and its elements."""
         return [*kept([self.count]), 4, 4 * self.width]
 
     def part(self, quarter: Index) -> tuple[list[int], list[Index | int]]:
-        """The part of a row of results that a lane has, and where it begins."""
+        """Returns the part of a row of results that a lane has, and where it begins."""
         pieces = kept([self.count])
         return [*pieces, 1, 4 * self.width], [*(0 for _ in pieces), quarter, 0]
 
     def elements(self, fragments: Values) -> Values:
-        """Those of a lane, in the order of that part."""
+        """Returns the elements of a lane, in the order of that part."""
         each = [fragments[i * self.width : (i + 1) * self.width] for i in range(self.count)]
         return [element(x, i) for piece in each for i in range(4) for x in piece]
 
 
 def load_row(operand: Operand, place: Index, quarter: Index, size: int) -> Values:
-    """Factors of the first product, from a row of queries or keys: zeros beyond the last element."""
+    """Loads factors of the first product from a row of queries or keys, with zeros beyond the last element."""
     factors = []
     for depth in range(-(-size // DEPTH)):
         at = quarter * LANE + depth * DEPTH
@@ -357,7 +359,7 @@ def load_row(operand: Operand, place: Index, quarter: Index, size: int) -> Value
 
 
 def load_values(operand: Operand, places: Sequence[Index], column: Index, pieces: Pieces) -> Values:
-    """What a lane has of the rows of eight keys, a piece of all behind each other."""
+    """Loads a lane's part of the values of eight keys, piece by piece."""
     width = pieces.width
     return [
         operand.load(place + column * width + piece * width * COLUMNS, width)
@@ -367,12 +369,12 @@ def load_values(operand: Operand, places: Sequence[Index], column: Index, pieces
 
 
 def keys_of_lane(quarter: Index) -> list[Index]:
-    """The eight keys of a step whose scores, and values, a lane has."""
+    """Returns the eight keys of a step whose scores, and values, a lane has."""
     return [quarter * 4 + (j // 4 * COLUMNS + j % 4) for j in range(LANE)]
 
 
 def transposed(values: Values, pieces: Pieces) -> Values:
-    """Factors of the second product, from pieces of values."""
+    """Returns factors of the second product from pieces of values."""
     factors: Values = []
     for number_ in range(pieces.count):
         rows = values[number_ * LANE : (number_ + 1) * LANE]
@@ -383,7 +385,8 @@ def transposed(values: Values, pieces: Pieces) -> Values:
 
 
 def scores(keys: Values, queries: Values, scale: ir.Value, cap: float | None) -> Values:
-    """Of a lane's eight keys with its query, times the scale; and those of tanh, times the cap, where there is one."""
+    """Returns the scores of a lane's eight keys with its query, times the scale, or the cap times tanh of that if there
+    is one."""
     found: Values = []
     for half in range(2):
         fragment = builder.f32_zeros(4)
@@ -401,7 +404,7 @@ def _capped(score: ir.Value, cap: float) -> ir.Value:
 
 
 def masked_by(mask: ir.Value, found: Values) -> Values:
-    """Scores with eight numbers added, times log2(e)."""
+    """Returns scores with eight numbers added, times log2(e)."""
     kind = ir.VectorType.get([LANE], ir.F32Type.get())
     wide = mask if mask.type == kind else arith.ExtFOp(kind, mask).result
     more = arith.MulFOp(wide, splat(number(math.log2(math.e)), LANE)).result
@@ -409,7 +412,7 @@ def masked_by(mask: ir.Value, found: Values) -> Values:
 
 
 def seen(rows: Sequence[Index], start: Index | None, end: Index, found: Values) -> Values:
-    """Scores of keys between two, or below one; and of others such that they count for nothing."""
+    """Replaces scores of keys outside of a range by ones without weight."""
     nothing = number(-math.inf)
     inside = [row < end for row in rows]
     if start is not None:
@@ -419,7 +422,7 @@ def seen(rows: Sequence[Index], start: Index | None, end: Index, found: Values) 
 
 @dataclass(frozen=True)
 class State:
-    """Of a lane's query so far: the largest score, the sum of powers, and sums of values."""
+    """The running softmax of a lane's query: the largest score, the sum of powers, and sums of values."""
 
     high: ir.Value
     power: ir.Value
@@ -427,13 +430,13 @@ class State:
 
     @classmethod
     def each(cls, flat: Values, fragments: int) -> list[State]:
-        """The states of so many fragments of queries, from what a loop carries."""
+        """Returns the states of so many fragments of queries from the values that a loop carries."""
         size = len(flat) // fragments
         parts = (flat[i : i + size] for i in range(0, len(flat), size))
         return [cls(high, power, sums) for high, power, *sums in parts]
 
-    def faded(self, found: Values) -> tuple[State, Values]:
-        """The state with all powers those of differences to a largest score that may be a new one, and new powers."""
+    def rescaled(self, found: Values) -> tuple[State, Values]:
+        """Rescales the state to a new largest score, and returns it with the powers of new scores."""
         high = largest(self.high, of_column(tree(largest, found), largest))
         fades = exp2(arith.SubFOp(self.high, high).result)
         powers = [exp2(arith.SubFOp(score, high).result) for score in found]
@@ -441,7 +444,7 @@ class State:
         return State(high, power, [arith.MulFOp(each, splat(fades, 4)).result for each in self.sums]), powers
 
     def plus(self, values: Values, powers: Values, type_: str) -> State:
-        """With values of eight keys by their powers."""
+        """Adds values of eight keys, weighted by their powers."""
         kind = ir.VectorType.get([LANE], ir.Type.parse(type_))
         factor = arith.TruncFOp(kind, builder.from_elements(powers)).result
         shape = (COLUMNS, COLUMNS, DEPTH)
@@ -450,19 +453,19 @@ class State:
 
 
 def divisor(total: ir.Value) -> ir.Value:
-    """What sums are divided by: 1 for a query that sees no key, whose sums are nothing."""
+    """Returns the divisor of sums. It is 1 for a query that sees no key, whose sums are 0."""
     is_nothing = arith.CmpFOp(arith.CmpFPredicate.OEQ, total, number(0.0)).result
     return arith.SelectOp(is_nothing, number(1.0), total).result
 
 
 def divided(values: ir.Value, by: ir.Value) -> ir.Value:
-    """A vector of f32, divided by one."""
+    """Divides a vector of f32 by a number."""
     inverse = arith.DivFOp(number(1.0), by).result
     return arith.MulFOp(values, splat(inverse, ir.VectorType(values.type).shape[0])).result
 
 
 def rounded(values: ir.Value, type_: str) -> ir.Value:
-    """A vector of f32 in a type."""
+    """Rounds a vector of f32 to a type."""
     if type_ == "f32":
         return values
     kind = ir.VectorType.get(ir.VectorType(values.type).shape, ir.Type.parse(type_))

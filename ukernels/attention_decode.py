@@ -1,4 +1,5 @@
-"""Attention of few queries: the kernel of many workgroups that each take a part of the keys, and that which combines.
+"""Attention of few queries: one kernel whose workgroups each take a part of the keys (split-KV), and one that combines
+them.
 
 All queries of one head of keys are the columns of a tile, so that each key is read once. A workgroup is one wave, and
 takes `1 / splits` of a head's keys, 32 of them at a time, the next ones on their way meanwhile. It ends with sums that
@@ -17,22 +18,34 @@ from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
-from mxcomp.ukernels.attention import COLUMNS, KEYS, LANE, Operand, Pieces, Reach, Sight, State, Stored, kept, times
+from mxcomp.ukernels.attention import (
+    COLUMNS,
+    KEYS,
+    LANE,
+    Operand,
+    Pieces,
+    Reach,
+    State,
+    Stored,
+    VisibleKeys,
+    kept,
+    times,
+)
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
 from mxcomp.ukernels.softmax import added, exp2, largest, of_column, of_lane, of_wave, splat
 from mxcomp.ukernels.waves import BEYOND, LANES
 
 MOST_ROWS = 2 * COLUMNS
-"""Queries that share a head of keys, in registers."""
+"""The largest number of queries that share a head of keys, which are in registers."""
 MOST_SPLITS = LANES
-"""What combines has a lane for each."""
+"""The largest number of parts: the combining kernel has a lane for each."""
 _PREFETCHED = 256
-"""Sizes of a key and a value of which two steps have room in registers."""
+"""The sizes of a key and a value up to which two steps fit into registers."""
 
 
 @dataclass(frozen=True)
 class Decode:
-    """The first kernel.
+    """The kernel that computes parts.
 
     Attributes:
         heads: Of queries, in all batches.
@@ -66,7 +79,7 @@ class Decode:
 
     @property
     def rows(self) -> int:
-        """Queries that share a head of keys."""
+        """The number of queries that share a head of keys."""
         return self.group * self.queries
 
     @property
@@ -75,7 +88,7 @@ class Decode:
 
     @property
     def stored(self) -> tuple[int, int]:
-        """Rows of parts: fragments, and rows of each, which are padded if there are several."""
+        """The rows of parts: fragments, and rows of each, which are padded if there are several fragments."""
         return self.fragments, min(self.rows, COLUMNS)
 
     @property
@@ -84,7 +97,7 @@ class Decode:
 
     @property
     def name(self) -> str:
-        """Of the kernel: what it is for, and a digest of all the rest."""
+        """The name of the kernel: its purpose, and a digest of all parameters."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
         return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{digest}"
 
@@ -93,11 +106,11 @@ class Decode:
         return attention.inputs(self)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Sums, and for each of them the largest score and the sum of powers, of so many workgroups."""
+        """The result types: sums, and the largest score and the sum of powers of each, of so many workgroups."""
         return _part_types(workgroups, self.stored, self.value_size)
 
     def text(self) -> str:
-        """The kernel's module. Needs a current context."""
+        """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*(each.type for each in self.inputs), *results]
         return attention.module(self.name, kinds, results, LANES, lambda *given: _Decode(self, *given).write())
@@ -105,7 +118,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Combine:
-    """The second kernel: of `rows` results of `value_size`, each from `splits` parts, in a type.
+    """The kernel that combines `splits` parts to each of `rows` results of `value_size`, in a type.
 
     `group` rows, which have their parts side by side, are stored as so many fragments of so many rows.
     """
@@ -133,14 +146,14 @@ class Combine:
         return build.tensor_type([workgroups, self.value_size], self.element)
 
     def text(self) -> str:
-        """The kernel's module. Needs a current context."""
+        """Returns the kernel's module. Needs a current context."""
         result = self.result_type(1)
         kinds = [*self.inputs, result]
         return attention.module(self.name, kinds, [result], self.threads, lambda *given: _combine(self, *given))
 
 
 def _part_types(parts: int, stored: tuple[int, int], size: int) -> list[ir.RankedTensorType]:
-    """Sums of parts; of each of them the largest score and the sum of powers."""
+    """Returns the types of parts: sums, and the largest score and the sum of powers of each."""
     return [build.tensor_type([parts, *kept(stored), *row], "f32") for row in (Pieces.of(size).shape, [2])]
 
 
@@ -162,8 +175,8 @@ class _Decode:
         self.others = attention.Others(spec, others)
         keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
         first = (self.head * spec.group).here
-        self.sight = Sight(spec.reach, keys, first, self.others.positions)
-        self.start, self.keys = self.sight.around(Index.of(0), Index.of(spec.queries - 1))
+        self.visible = VisibleKeys(spec.reach, keys, first, self.others.positions)
+        self.start, self.keys = self.visible.around(Index.of(0), Index.of(spec.queries - 1))
         self.is_known = spec.keys is not None and spec.reach is None
         self._share(split)
         self.of_key, self.of_value = (each.place(n=first).here for each in (self.key, self.value))
@@ -172,12 +185,12 @@ class _Decode:
         ]
         self.bounds, self.scales = [], []
         for _, t in map(self._query, range(spec.fragments)):
-            start, end, is_blind = self.sight.of(t)
+            start, end, is_blind = self.visible.of(t)
             self.bounds.append((start.here, end.here))
             self.scales.append(attention.chosen(is_blind, 0.0, spec.scale))
 
     def _share(self, split: Index) -> None:
-        """Which keys this workgroup takes: steps from `first` on, `count` of them, below `bound`."""
+        """Returns the keys of this workgroup: steps from `first` on, `count` of them, below `bound`."""
         spec = self.spec
         self.steps = ((self.keys + (KEYS - 1)) // KEYS).here
         before = (self.start // KEYS).here
@@ -193,7 +206,7 @@ class _Decode:
             self.bound = select(end < self.steps, end * KEYS, self.keys)
 
     def _query(self, fragment: int) -> tuple[Index, Index]:
-        """Batch and head, and query, of a lane's column; of a column beyond the last one that of the last."""
+        """Returns batch and head, and query, of a lane's column; columns beyond the last query repeat it."""
         spec = self.spec
         row = self.column + fragment * COLUMNS
         if spec.rows % COLUMNS:
@@ -226,7 +239,7 @@ class _Decode:
         return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size)
 
     def _load(self, step: Index) -> Values:
-        """Keys, values and masks of a step, counted from the first one; nothing behind the last step."""
+        """Loads keys, values and masks of a step, counted from the first one; nothing after the last step."""
         is_there, start = step < self.count, ((self.first + step) * KEYS).here
         of_key = select(is_there, self.of_key, self.key.beyond)
         of_value = select(is_there, self.of_value, self.value.beyond)
@@ -247,7 +260,7 @@ class _Decode:
         return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
 
     def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
-        """What is carried on behind 32 keys."""
+        """Multiplies 32 keys, and returns the state that the loop carries."""
         keys, values = 2 * len(queries[0]), self.pieces.count * LANE
         masks = loaded[keys + values :]
         factors = attention.transposed(loaded[keys : keys + values], self.pieces)
@@ -263,13 +276,13 @@ class _Decode:
                 place = (self.first + step) * KEYS
                 lane = [place + key for key in attention.keys_of_lane(self.quarter)]
                 found = attention.seen(lane, start if reach is not None and reach.starts else None, bound, found)
-            faded, powers = state.faded(found)
-            after = faded.plus(factors, powers, self.spec.value.element)
+            rescaled, powers = state.rescaled(found)
+            after = rescaled.plus(factors, powers, self.spec.value.element)
             result += [after.high, after.power, *after.sums]
         return result
 
     def _store(self, states: list[State]) -> None:
-        """All that a lane has; of padding behind the end of the buffer, where the hardware stores nothing."""
+        """Stores all that a lane has. Padding is stored beyond the end of the buffer, where the hardware drops it."""
         spec, pieces = self.spec, self.pieces
         is_row = self.column < spec.rows
         values = [builder.from_elements(pieces.elements(each.sums)) for each in states]
@@ -283,7 +296,7 @@ class _Decode:
     def _part(
         self, values: Values, size: int, is_stored: ir.Value, shape: list[int], place: list[Index | int]
     ) -> builder.Part:
-        """Of a result whose rows are of a size."""
+        """Returns the lane's part of a result whose rows have a given size."""
         fragments, rows = self.spec.stored
         beyond = BEYOND // (4 * size)
         outer: list[Index | int] = [0] if fragments > 1 else []
@@ -300,7 +313,7 @@ class _Decode:
 
 
 def _combine(spec: Combine, workgroup: Index, given: Values, threads: Threads) -> None:
-    """Writes it: a workgroup has a row, a lane two neighbours of it, and of the numbers of parts those of one part."""
+    """Writes the kernel: a workgroup has a row, a lane two neighbours of it, and the statistics of one part."""
     rows = math.prod(spec.stored)
     first = workgroup // spec.group * (spec.splits * rows) + workgroup % spec.group
     (parts, _), (numbers, _) = (builder.whole(builder.whole_buffer(value, _dense(value))) for value in given[:2])
@@ -322,6 +335,6 @@ def _combine(spec: Combine, workgroup: Index, given: Values, threads: Threads) -
 
 
 def _dense(value: ir.Value) -> list[int | None]:
-    """The strides of a tensor of static sizes."""
+    """Returns the strides of a contiguous tensor of static sizes."""
     shape = ir.RankedTensorType(value.type).shape
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

@@ -31,19 +31,19 @@ from mxcomp.ukernels.softmax import LOWEST, added, exp2, largest, number, of_col
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, SCALE, UNIT_PIECES, UNIT_ROWS, VALUES
 
 STEP = BLOCK * BLOCKS
-"""Keys of a step, which an MFMA takes."""
+"""The number of keys of a step, which is K of an MFMA."""
 FRAGMENTS = STEP // UNIT_ROWS
-"""Of its scores."""
+"""The number of fragments of a step's scores."""
 SIZES = 64
-"""Values are a multiple of so many: four fragments, whose scales an MFMA chooses from."""
+"""The number that sizes of values are a multiple of: four fragments, among whose scales an MFMA selects."""
 _ROOM = 16
-"""So far, as a power of 2, a block's scale may be above what a query's sums are scaled by."""
+"""The largest distance, as a power of 2, of a block's scale above the scale of a query's sums."""
 _BIAS, _MOST_SCALE, _NO_SCALE = 127, 254, 255
 
 
 @dataclass(frozen=True)
 class MxPrefill:
-    """The kernel.
+    """The kernel's parameters.
 
     Attributes:
         heads: Of queries, in all batches.
@@ -77,12 +77,12 @@ class MxPrefill:
 
     @property
     def tile(self) -> int:
-        """Queries of a workgroup."""
+        """The number of queries of a workgroup."""
         return self.waves * UNIT_ROWS * self.fragments
 
     @property
     def tiles(self) -> int:
-        """Workgroups of a head."""
+        """The number of workgroups of a head."""
         return -(-self.queries // self.tile)
 
     @property
@@ -99,17 +99,17 @@ class MxPrefill:
 
     @property
     def depths(self) -> int:
-        """MFMA along the size of a key."""
+        """The number of MFMA along the size of a key."""
         return -(-self.size // STEP)
 
     @property
     def sums(self) -> int:
-        """Fragments of a value."""
+        """The number of fragments of a value."""
         return self.value_size // UNIT_ROWS
 
     @property
     def name(self) -> str:
-        """Of the kernel: what it is for, and a digest of all the rest."""
+        """The name of the kernel: its purpose, and a digest of all parameters."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
         causal = "_causal" if self.is_causal else ""
         kinds = "_".join(f"f{element_format(kind).bits}" for kind in self.elements)
@@ -117,7 +117,8 @@ class MxPrefill:
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        """Bytes: elements and scales of queries, keys and values; scales of both latter as `key_order` says."""
+        """The inputs as bytes: elements and scales of queries, keys and values; scales of both latter as `key_order`
+        says."""
         rows, key_heads = self.heads * self.queries, self.heads // self.shared
         qk, v = (element_format(kind).bits for kind in self.elements[:2])
         steps = key_heads * self.steps * LANES
@@ -134,17 +135,17 @@ class MxPrefill:
 
     @property
     def staged(self) -> tuple[Staged, Staged]:
-        """Keys and values of a step, in LDS."""
+        """The LDS staging of keys and values of a step."""
         qk, v, _ = self.elements
         return Staged(qk, FRAGMENTS * self.depths, self.waves), Staged(v, self.sums, self.waves)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Rows of each wave's fragments, in order."""
+        """The result types: rows of each wave's fragments, in order."""
         row = Pieces.of(self.value_size).shape
         return [build.tensor_type([workgroups, self.waves, *kept([self.fragments]), UNIT_ROWS, *row], self.result)]
 
     def text(self) -> str:
-        """The kernel's module. Needs a current context."""
+        """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*self.inputs, *results]
         return attention.module(self.name, kinds, results, self.threads, lambda *given: _Kernel(self, *given).write())
@@ -152,7 +153,7 @@ class MxPrefill:
 
 @dataclass(frozen=True)
 class Staged:
-    """What LDS has of an operand: so many fragments, each the bytes of its lanes, as they are read."""
+    """The LDS staging of an operand: so many fragments, each the bytes of its lanes, as they are read."""
 
     element: str
     fragments: int
@@ -160,21 +161,21 @@ class Staged:
 
     @property
     def fragment_bytes(self) -> int:
-        """In a lane."""
+        """The bytes of a fragment in a lane."""
         return MFMA.lane_bytes(self.element)
 
     @property
     def turns(self) -> int:
-        """Copies of each wave."""
+        """The number of copies of each wave."""
         return -(-self.fragments * UNIT_PIECES[self.fragment_bytes].count // self.waves)
 
     @property
     def bytes(self) -> int:
-        """With those that waves copy behind the last, of nothing."""
+        """The bytes of LDS, including unused copies of waves after the last fragment."""
         return self.turns * self.waves * LANES * UNIT_PIECES[self.fragment_bytes].size
 
     def copied(self, lane: Index, piece: Index) -> tuple[Index, Index]:
-        """Whose part of a fragment a lane copies a piece of, and where that begins in 128 elements of a row."""
+        """Returns whose part of a fragment a lane copies a piece of, and where that begins in 128 elements of a row."""
         size = self.fragment_bytes
         if not MFMA.holds_blocks(self.element):  # in halves, of which the first lie in front of all second ones
             return lane, (lane // UNIT_ROWS + piece * BLOCKS) * (size // 2)
@@ -184,14 +185,14 @@ class Staged:
         return owner, owner // UNIT_ROWS * size + byte % size
 
     def read(self, lds: ir.Value, place: Index, lane: Index) -> ir.Value:
-        """A lane's bytes of the fragment that lies at a place."""
+        """Reads a lane's bytes of the fragment at an index."""
         read = UNIT_PIECES[self.fragment_bytes].read
         starts = range(0, LANES * self.fragment_bytes, LANES * read)
         return builder.joined([builder.read_lds(lds, place + lane * read + start, read) for start in starts])
 
 
 def key_order(weights: str) -> tuple[list[tuple[str, int]], str]:
-    """Factors of the keys of a step, outermost first, and the order of the scales of keys in a lane's step.
+    """Returns factors of the keys of a step, outermost first, and the order of the scales of keys in a lane's step.
 
     A lane has four neighbours ("i") of each fragment ("f") by the quarter ("q") that its scores are in; of weights in
     two halves ("h") it has some of each.
@@ -202,7 +203,7 @@ def key_order(weights: str) -> tuple[list[tuple[str, int]], str]:
 
 
 def size_order(value_size: int) -> tuple[list[tuple[str, int]], str]:
-    """Factors of the elements of values, outermost first, and the order of their scales in a lane's step.
+    """Returns factors of the elements of values, outermost first, and the order of their scales in a lane's step.
 
     A lane's sums of a piece ("p") are neighbours: four rows ("i") of each of its fragments ("f").
     """
@@ -230,13 +231,13 @@ class _Kernel:
         self._bound()
 
     def _row(self, fragment: int) -> Index:
-        """The query of a lane's column; of one beyond the last one that."""
+        """Returns the query of a lane's column; columns beyond the last query repeat it."""
         spec = self.spec
         row = self.first + self.wave * (UNIT_ROWS * spec.fragments) + self.column + fragment * UNIT_ROWS
         return row if spec.queries % spec.tile == 0 else select(row < spec.queries, row, spec.queries - 1)
 
     def _bound(self) -> None:
-        """How many keys each query sees, how many steps there are, and how many of these all queries see whole."""
+        """Returns the number of keys each query sees, the number of steps, and of steps that all queries see whole."""
         spec = self.spec
         keys = Index.of(spec.keys)
         if not spec.is_causal:
@@ -271,7 +272,7 @@ class _Kernel:
     # Memory
 
     def _load_query(self, row: Index) -> list[Factor]:
-        """A query's factors, and zeros behind its last element."""
+        """Loads a query's factors, with zeros behind its last element."""
         spec, size = self.spec, MFMA.lane_bytes(self.qk)
         at, blocks = (self.head * spec.queries + row).here, spec.size // BLOCK
         row_bytes, pieces, factors = blocks * size, UNIT_PIECES[size], list[Factor]()
@@ -292,7 +293,7 @@ class _Kernel:
         return select(is_inside, place, BEYOND)
 
     def _load_scales(self, step: Index) -> Values:
-        """A lane's scales of the keys and values of a step."""
+        """Loads a lane's scales of the keys and values of a step."""
         spec = self.spec
         is_there, at = step < self.steps, (self.key_head * spec.steps + step).here
         places = [
@@ -305,7 +306,7 @@ class _Kernel:
         ]
 
     def _copy(self, step: Index) -> None:
-        """Asks for keys and values of a step; for nothing behind the last one."""
+        """Starts the copy of keys and values of a step; nothing is copied after the last one."""
         spec, is_there = self.spec, step < self.steps
         for operand, source, place_of in ((0, 2, self._key_place), (1, 4, self._value_place)):
             staged = spec.staged[operand]
@@ -321,7 +322,7 @@ class _Kernel:
         builder.async_group()
 
     def _key_place(self, step: Index, fragment: Index, lane: Index, byte: Index) -> tuple[ir.Value, Index]:
-        """Where a byte of a lane's part of a fragment of keys is, and whether there is one."""
+        """Returns the index of a byte of a lane's part of a fragment of keys, and whether it exists."""
         spec, bits = self.spec, element_format(self.qk).bits
         number_, depth = fragment // spec.depths, fragment % spec.depths
         key = step * STEP + self._key(number_, lane % UNIT_ROWS // VALUES, lane % VALUES)
@@ -333,7 +334,7 @@ class _Kernel:
         return in_row < size, row * size + in_row
 
     def _key(self, fragment: Index | int, quarter: Index, of_four: Index | int) -> Index:
-        """The key of a step that a row of a fragment of scores is of."""
+        """Returns the key of a step for a row of a fragment of scores."""
         fragment = Index.of(fragment)
         if MFMA.holds_blocks(self.w):
             return quarter * BLOCK + fragment * VALUES + of_four
@@ -341,7 +342,7 @@ class _Kernel:
         return half * (STEP // 2) + quarter * (BLOCK // 2) + fragment % (FRAGMENTS // 2) * VALUES + of_four
 
     def _value_place(self, step: Index, fragment: Index, lane: Index, byte: Index) -> tuple[ir.Value, Index]:
-        """Where a byte of a lane's part of a fragment of values is, and whether there is one."""
+        """Returns the index of a byte of a lane's part of a fragment of values, and whether it exists."""
         spec, bits = self.spec, element_format(self.v).bits
         width = Pieces.of(spec.value_size).width
         row = lane % UNIT_ROWS
@@ -362,7 +363,7 @@ class _Kernel:
     def _multiply(
         self, step: Index, queries: list[list[Factor]], scales: Values, carried: Values, compares: bool
     ) -> Values:
-        """What is carried on behind the keys of a step."""
+        """Multiplies the keys of a step, and returns the state that the loop carries."""
         spec, shape = self.spec, MFMA
         *key_scales, value_scales = scales
         scores: list[Values] = [[] for _ in queries]
@@ -402,7 +403,7 @@ class _Kernel:
         return arith.ConstantOp(kind, one).result, (scales, 0)
 
     def _seen(self, step: Index, bound: Index, scores: Values) -> Values:
-        """Scores, of which those of keys that the query does not see count for nothing."""
+        """Returns scores, without weight for keys that the query does not see."""
         nothing, found = number(-math.inf), list[ir.Value]()
         for fragment, score in enumerate(scores):
             keys = [(step * STEP + self._key(fragment, self.group, i)) for i in range(VALUES)]
@@ -413,7 +414,7 @@ class _Kernel:
     # Weights
 
     def _weighed(self, scores: Values, state: Values) -> tuple[Factor, Values]:
-        """A lane's weights, with the scale of the block that is its own, and the state scaled to fit them."""
+        """Returns a lane's weights, with the scale of its own block, and the state rescaled to fit them."""
         halves = 1 if MFMA.holds_blocks(self.w) else 2
         count = len(scores) // halves
         parts = [scores[i * count : (i + 1) * count] for i in range(halves)]
@@ -427,7 +428,7 @@ class _Kernel:
         return factor(bits, self.w, scale, 0), [high, *sums]
 
     def _exponents(self, tops: Values) -> tuple[ir.Value, Values]:
-        """Of a block, in any of its lanes, and of each of a lane's parts, from their largest scores.
+        """Returns the exponent of a block in its lanes, and of each of a lane's parts, from their largest scores.
 
         The powers of 2 of scores less the exponent are at most what elements can be, in units of the largest power.
         """
@@ -439,7 +440,7 @@ class _Kernel:
         return own, list(swapped(rocdl.Permlane16SwapOp, own, own))
 
     def _of_group(self, of_parts: Values) -> ir.Value:
-        """The exponents of blocks 0 to 3, in lanes of 16 each."""
+        """Returns the exponents of blocks 0 to 3, in lanes of 16 each."""
         even, odd = swapped(rocdl.Permlane32SwapOp, *of_parts)
         return arith.SelectOp(self.is_odd, odd, even).result
 
@@ -449,7 +450,7 @@ class _Kernel:
         return _maximum(mlir_math.CeilOp(scaled).result, number(LOWEST))
 
     def _made_room(self, exponent: ir.Value, state: Values) -> Values:
-        """The state scaled by a larger power of 2 where a lane's block has an exponent too far above."""
+        """Rescales the state by a larger power of 2 where a lane's block has an exponent too far above."""
         high, *sums = state
         far = arith.CmpFOp(arith.CmpFPredicate.OGT, exponent, added(high, number(float(_ROOM)))).result
         i64 = ir.IntegerType.get_signless(64)
@@ -463,7 +464,7 @@ class _Kernel:
         return builder.choose(is_any, scaled, state)
 
     def _scale(self, exponent: ir.Value, high: ir.Value) -> ir.Value:
-        """The code of a block's scale; of none that is a number that of none."""
+        """Returns the code of a block's scale, also of a block without numbers."""
         i32, i8 = (ir.IntegerType.get_signless(bits) for bits in (32, 8))
         code = added(arith.SubFOp(exponent, high).result, number(float(_BIAS - self.weights.emax)))
         code = arith.MinNumFOp(arith.MaxNumFOp(code, number(0.0)).result, number(float(_MOST_SCALE))).result
@@ -472,7 +473,7 @@ class _Kernel:
         return arith.TruncIOp(i8, arith.SelectOp(is_none, builder.i32(_NO_SCALE), bounded).result).result
 
     def _converted(self, scores: ir.Value, exponent: ir.Value) -> Values:
-        """Weights of scores, in words."""
+        """Returns weights of scores, in words."""
         (size,) = ir.VectorType(scores.type).shape
         less = arith.SubFOp(number(float(self.weights.emax)), exponent).result
         powers = mlir_math.FmaOp(scores, splat(number(self.spec.scale), size), splat(less, size)).result
@@ -498,5 +499,5 @@ def _least(one: Index, other: Index) -> Index:
 
 
 def _maximum(one: ir.Value, other: ir.Value) -> ir.Value:
-    """The larger one, NaN if one is: `arith.maximumf`, which IREE takes for the one that is a number."""
+    """Returns the larger one, NaN if one is: `arith.maximumf`, which IREE replaces by one that ignores NaN."""
     return llvm.intr_maximum(one, other)

@@ -1,4 +1,4 @@
-"""Attention of many queries: four waves, each with queries of its own, share keys and values in LDS.
+"""Attention of many queries: four waves with queries of their own share keys and values in LDS.
 
 A step has 128 keys. Each wave loads 32 of them, and their values, as the factors that matrix instructions take, while
 all multiply those before; it transposes its values, and writes its factors to LDS, where the lanes of a factor follow
@@ -16,19 +16,31 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
-from mxcomp.ukernels.attention import COLUMNS, DEPTH, KEYS, LANE, Operand, Pieces, Reach, Sight, State, Stored, kept
+from mxcomp.ukernels.attention import (
+    COLUMNS,
+    DEPTH,
+    KEYS,
+    LANE,
+    Operand,
+    Pieces,
+    Reach,
+    State,
+    Stored,
+    VisibleKeys,
+    kept,
+)
 from mxcomp.ukernels.builder import Index, Threads, Values, lds_barrier, loop, read_lds, select, uniform, write_lds
 from mxcomp.ukernels.softmax import added, of_column
 from mxcomp.ukernels.waves import LANES
 
 WAVES = 4
 STEP = WAVES * KEYS
-"""Keys of a step."""
+"""The number of keys of a step."""
 
 
 @dataclass(frozen=True)
 class Prefill:
-    """The kernel.
+    """The kernel's parameters.
 
     Attributes:
         heads: Of queries, in all batches.
@@ -64,12 +76,12 @@ class Prefill:
 
     @property
     def tile(self) -> int:
-        """Queries of a workgroup."""
+        """The number of queries of a workgroup."""
         return WAVES * COLUMNS * self.fragments
 
     @property
     def tiles(self) -> int:
-        """Workgroups of a head."""
+        """The number of workgroups of a head."""
         return -(-self.queries // self.tile)
 
     @property
@@ -78,7 +90,7 @@ class Prefill:
 
     @property
     def name(self) -> str:
-        """Of the kernel: what it is for, and a digest of all the rest."""
+        """The name of the kernel: its purpose, and a digest of all parameters."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
         causal = "" if self.reach is None else "_causal"
         return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{digest}"
@@ -88,12 +100,12 @@ class Prefill:
         return attention.inputs(self)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Rows of each wave's fragments, in order."""
+        """The result types: rows of each wave's fragments, in order."""
         row = Pieces.of(self.value_size).shape
         return [build.tensor_type([workgroups, WAVES, *kept([self.fragments]), COLUMNS, *row], self.result)]
 
     def text(self) -> str:
-        """The kernel's module. Needs a current context."""
+        """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*(each.type for each in self.inputs), *results]
         return attention.module(self.name, kinds, results, self.threads, lambda *given: _Prefill(self, *given).write())
@@ -115,11 +127,11 @@ class _Prefill:
         self.others = attention.Others(spec, others)
         stored_keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
         self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
-        self.sight = Sight(spec.reach, stored_keys, self.head, self.others.positions)
+        self.visible = VisibleKeys(spec.reach, stored_keys, self.head, self.others.positions)
         self.of_key, self.of_value = (each.place(n=self.head).here for each in (self.key, self.value))
         self.rows = [self._row(fragment).here for fragment in range(spec.fragments)]
         self.of_masks = [[each.place(n=self.head, t=row).here for each in self.others.mask] for row in self.rows]
-        seen = [self.sight.of(row) for row in self.rows]
+        seen = [self.visible.of(row) for row in self.rows]
         self.bounds = [(start.here, end.here) for start, end, _ in seen]
         self.scales = [attention.chosen(is_blind, 0.0, spec.scale) for _, _, is_blind in seen]
         self.factors = 2 * self.depths + self.pieces.fragments
@@ -127,22 +139,23 @@ class _Prefill:
         self._bound()
 
     def _row(self, fragment: int) -> Index:
-        """The query of a lane's column; of one beyond the last one that."""
+        """Returns the query of a lane's column; columns beyond the last query repeat it."""
         spec = self.spec
         row = self.first + self.wave * (COLUMNS * spec.fragments) + self.column + fragment * COLUMNS
         return row if spec.queries % spec.tile == 0 else select(row < spec.queries, row, spec.queries - 1)
 
     def _bound(self) -> None:
-        """From which step to which, and below which key, any query sees one; and how many steps all see whole."""
+        """Returns the first and last step, and the end of keys, that any query sees; and how many steps all queries see
+        whole."""
         spec = self.spec
         self.is_even = spec.keys is not None and spec.keys % STEP == 0
         last = self.first + (spec.tile - 1)
         if spec.queries % spec.tile:
             last = select(last < spec.queries, last, spec.queries - 1)
-        start, self.keys = self.sight.around(self.first, last)
+        start, self.keys = self.visible.around(self.first, last)
         self.begin = (start // STEP).here
         self.steps = ((self.keys + (STEP - 1)) // STEP).here
-        whole = (self.sight.least(self.first) // STEP).here
+        whole = (self.visible.least(self.first) // STEP).here
         self.whole = whole if spec.reach is None or not spec.reach.starts else self.begin
 
     def write(self) -> None:
@@ -175,7 +188,7 @@ class _Prefill:
         self._store(State.each(state, self.spec.fragments))
 
     def _load(self, step: Index) -> Values:
-        """This wave's keys and values of a step, and the masks of its queries; nothing behind the last step."""
+        """Loads this wave's keys and values of a step, and the masks of its queries; nothing after the last step."""
         is_there = step < self.steps
         start, loaded = (step * STEP + self.wave * KEYS).here, list[ir.Value]()
         of_key = select(is_there, self.of_key, self.key.beyond)
@@ -199,7 +212,7 @@ class _Prefill:
         return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
 
     def _place(self, group: Index | int, factor: int) -> Index:
-        """Where a lane's part of a factor is in LDS."""
+        """Returns the index in LDS of a lane's part of a factor."""
         return (Index.of(group) * self.factors + factor) * (LANES * LANE) + self.lane * LANE
 
     def _share(self, loaded: Values) -> None:
@@ -212,7 +225,7 @@ class _Prefill:
         return [read_lds(self.lds, self._place(group, first + i), LANE) for i in range(count)]
 
     def _multiply(self, step: Index, queries: list[Values], masks: Values, carried: Values, compares: bool) -> Values:
-        """What is carried on behind the keys of a step."""
+        """Multiplies the keys of a step, and returns the state that the loop carries."""
         spec = self.spec
         states, found = State.each(carried, spec.fragments), [list[ir.Value]() for _ in queries]
         factors = self._factors()
@@ -223,8 +236,8 @@ class _Prefill:
                 if masks:
                     scores = attention.masked_by(masks[fragment * WAVES + group], scores)
                 found[fragment] += self._seen(step, group, fragment, scores) if compares else scores
-        faded = [state.faded(scores) for state, scores in zip(states, found, strict=True)]
-        states, powers = [each for each, _ in faded], [each for _, each in faded]
+        rescaled = [state.rescaled(scores) for state, scores in zip(states, found, strict=True)]
+        states, powers = [each for each, _ in rescaled], [each for _, each in rescaled]
         for group in range(WAVES):
             values, part = next(factors), slice(group * LANE, (group + 1) * LANE)
             states = [
@@ -234,7 +247,7 @@ class _Prefill:
         return [value for state in states for value in (state.high, state.power, *state.sums)]
 
     def _factors(self) -> Iterator[Values]:
-        """Those of all keys, then of all values, each read while those before are multiplied."""
+        """Yields the factors of all keys, then of all values. Each is read while the previous ones are multiplied."""
         places = [(group, 0, 2 * self.depths) for group in range(WAVES)]
         places += [(group, 2 * self.depths, self.pieces.fragments) for group in range(WAVES)]
         ahead = self._read(*places[0])

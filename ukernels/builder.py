@@ -1,4 +1,4 @@
-"""Writes kernels: Python runs while a kernel is written, and what it calls here becomes the kernel's MLIR.
+"""Builds kernels: Python code runs while a kernel is written, and its calls here become the kernel's MLIR.
 
 A Python `for` or `if` is unrolled, or decided, in the kernel; `loop` and `when` are loops and branches of its own.
 Sizes and places are `Index` (`mlir.index`): sums that are put together in Python, and become operations where they are
@@ -25,33 +25,34 @@ from mxcomp.mlir.vectors import *  # noqa: F403
 from mxcomp.mlir.vectors import as_tensor, bitcast, byte_vector, element, from_elements, joined
 
 RULE = "mxcomp.ukernel"
-"""The attribute of a function that has its match rule."""
+"""The attribute of a function with its match rule."""
 
 Values: TypeAlias = list[ir.Value]
-"""What is in registers."""
+"""Values in registers."""
 
 Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
-"""A fragment as an MFMA takes it; four of a lane's scales, and the number of the one that it is scaled by."""
+"""A fragment as an MFMA takes it; four of a lane's scales, and the index of the one that it is scaled by."""
 
 Part: TypeAlias = tuple[Values, Sequence[int], Sequence["Index | int"]]
-"""What a thread stores of a result: values, their shape, and where they begin."""
+"""The part of a result that a thread stores: values, their shape, and where they begin."""
 
 _MOST_BYTES = 2**31 - 1
-"""A buffer has no more."""
+"""The largest size of a buffer in bytes."""
 
 
 def opaque(value: Index, pinned: bool = False) -> Index:
-    """The same value, of which LLVM knows nothing; `pinned`: what depends on it is not computed before this place."""
+    """Returns the value behind an empty asm, which LLVM cannot look through; `pinned`: nothing that depends on it moves
+    in front."""
     return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value)], "", "=s,0", has_side_effects=pinned).res)
 
 
 def pinned(value: Index) -> Index:
-    """The same, in a register of each lane, computed here."""
+    """Returns the value in a register of each lane, computed here."""
     return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value)], "", "=v,0", has_side_effects=True).res)
 
 
 def lane_sum(of_wave: Index, of_lane: Index) -> Index:
-    """The sum, computed here by a vector instruction, of what scalar ones compute and of what is a lane's own.
+    """Returns the sum of scalar values and a lane's own, computed here by one vector instruction.
 
     LLVM would add in another order, and keep what does not change in registers of lanes.
     """
@@ -60,12 +61,12 @@ def lane_sum(of_wave: Index, of_lane: Index) -> Index:
 
 
 def uniform(value: Index) -> Index:
-    """A value that all lanes of a wave have in common: LLVM keeps it, and branches by it, out of their registers."""
+    """Returns a value that is equal in all lanes of a wave: LLVM keeps it in, and branches by, scalar registers."""
     return Index.of(rocdl.ReadfirstlaneOp(i32_type(), to_i32(value)).res)
 
 
 def workgroup() -> Index:
-    """The number of this workgroup, of a dispatch that has them in one dimension."""
+    """Returns the number of this workgroup, in a one-dimensional dispatch."""
     first = ir.IntegerAttr.get(ir.IndexType.get(), 0)
     op = ir.Operation.create("hal.interface.workgroup.id", [ir.IndexType.get()], attributes={"dimension": first})
     return Index.of(op.result)
@@ -76,7 +77,7 @@ def workgroup() -> Index:
 
 @contextmanager
 def when(condition: ir.Value) -> Iterator[None]:
-    """What is written below it is done by waves of which `condition` holds."""
+    """Executes the code inside only in waves in which `condition` is true."""
     branch = scf.IfOp(condition)
     with ir.InsertionPoint(branch.then_block):
         yield
@@ -84,7 +85,7 @@ def when(condition: ir.Value) -> Iterator[None]:
 
 
 def choose(condition: ir.Value, yes: Callable[[], Values], no: Values) -> Values:
-    """What `yes` writes for waves of which `condition` holds, and else what is there already."""
+    """Returns the result of `yes` in waves in which `condition` is true, else existing values."""
     branch = scf.IfOp(condition, [value.type for value in no], has_else=True)
     with ir.InsertionPoint(branch.then_block):
         scf.YieldOp(yes())
@@ -97,7 +98,7 @@ def loop(
     count: Index, body: Callable[..., Sequence[Any]], *carried: Any, start: Index | int = 0, step: int = 1,
     may_unroll: bool = False,
 ) -> list[Any]:  # fmt: skip
-    """`body` of each number below `count`, and of what is carried: values in lists and dictionaries of any depth.
+    """Executes `body` for each number below `count`, with carried values in lists and dictionaries of any depth.
 
     It returns what is carried on, of the same form.
     """
@@ -121,14 +122,14 @@ def _leaves(tree: Any) -> Iterator[ir.Value]:
 
 
 def _formed(tree: Any, values: Iterator[ir.Value]) -> Any:
-    """Values in the places of those of `tree`."""
+    """Returns values in the form of `tree`."""
     if isinstance(tree, dict):
         return {key: _formed(each, values) for key, each in tree.items()}
     return next(values) if isinstance(tree, ir.Value) else [_formed(each, values) for each in tree]
 
 
 def call(name: str, arguments: Values, *results: ir.Type) -> Values:
-    """What a function gives that is put in its place when the kernel is linked: a dispatch brings it."""
+    """Calls a function that is inserted when the kernel is linked: a dispatch brings it."""
     return list(func.CallOp(list(results), ir.FlatSymbolRefAttr.get(name), list(arguments)).results)
 
 
@@ -136,47 +137,47 @@ def call(name: str, arguments: Values, *results: ir.Type) -> Values:
 
 
 def s_barrier() -> None:
-    """All waves of the workgroup meet."""
+    """Synchronises all waves of the workgroup."""
     rocdl.SBarrierOp()
 
 
 def lds_barrier() -> None:
-    """All waves meet when each has what it read from LDS, and has written what it writes."""
+    """Synchronises all waves after each has completed its reads from, and writes to, LDS."""
     amdgpu.LDSBarrierOp()
 
 
 def wait_lds() -> None:
-    """Waits until what this wave reads from LDS is in registers."""
+    """Waits until this wave's reads from LDS are in registers."""
     amdgpu.MemoryCounterWaitOp(ds=0)
 
 
 def async_group() -> None:
-    """Ends a group of copies to LDS, which `wait_groups` counts."""
+    """Ends a group of asynchronous copies to LDS, which `wait_groups` counts."""
     rocdl.AsyncmarkOp()
 
 
 def wait_groups(in_flight: int) -> None:
-    """Waits until at most so many groups of this wave's copies, the latest, are in flight."""
+    """Waits until at most so many of this wave's latest groups of copies are in flight."""
     rocdl.WaitAsyncmarkOp(ir.IntegerAttr.get(ir.IntegerType.get_signless(16), in_flight))
 
 
 def set_priority(number: int) -> None:
-    """This wave's, from 0 to 3: a SIMD issues for the highest of its waves first."""
+    """Sets this wave's priority, from 0 to 3: a SIMD issues for the highest of its waves first."""
     rocdl.SetPrioOp(ir.IntegerAttr.get(ir.IntegerType.get_signless(16), number))
 
 
 def sched_barrier() -> None:
-    """LLVM moves nothing past it. Nothing happens here when the kernel runs."""
+    """Prevents LLVM from moving anything across; no instruction is emitted."""
     rocdl.SchedBarrier(_mask("none"))
 
 
 def fence() -> None:
-    """LLVM moves no access to memory past it. Nothing happens here when the kernel runs."""
+    """Prevents LLVM from moving accesses to memory across; no instruction is emitted."""
     llvm.FenceOp(llvm.AtomicOrdering.release, syncscope="wavefront")
 
 
 def sched_groups(*kinds: str, times: int) -> None:
-    """LLVM orders what stands before it: one instruction of each kind, so many times."""
+    """Makes LLVM interleave the preceding code by groups: so many times one instruction of each kind."""
     for _ in range(times):
         for kind in kinds:
             rocdl.SchedGroupBarrier(_mask(kind), 1, 0)
@@ -196,12 +197,13 @@ def buffer(
     strides: Sequence[int | None],
     element: str = "i8",
 ) -> ir.Value:
-    """A tensor with one size that is `dynamic`, as such elements in global memory, behind which loads get 0."""
+    """Returns a tensor with one `dynamic` size as a buffer of such elements in global memory. Loads beyond it give
+    0."""
     return whole_buffer(build.bitcast(operand, build.tensor_type(shape, element), [dynamic.value]), strides)
 
 
 def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
-    """A tensor in global memory as it is."""
+    """Returns a tensor in global memory as a buffer."""
     tensor_ = ir.RankedTensorType(operand.type)
     layout = ir.StridedLayoutAttr.get(build.DYNAMIC, [build.DYNAMIC if each is None else each for each in strides])
     space = ir.Attribute.parse("#amdgpu.address_space<fat_raw_buffer>")
@@ -211,13 +213,13 @@ def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
 
 
 def stride(source: ir.Value, dimension: int) -> Index:
-    """How far it is from one place to the next in a dimension of a buffer, where only the program knows it."""
+    """Returns the stride of a dimension of a buffer as a value, where only the program knows it."""
     _base, _offset, *numbers = memref.ExtractStridedMetadataOp(source).results
     return Index.of(numbers[len(numbers) // 2 + dimension])
 
 
 def whole(source: ir.Value) -> tuple[ir.Value, Index]:
-    """The memory that a buffer is a part of, by elements from its start on, and where in it the buffer begins."""
+    """Returns the memory that a buffer is a part of, by elements from its start on, and the offset of the buffer."""
     base, offset, *_ = memref.ExtractStridedMetadataOp(source).results
     kind = ir.MemRefType(source.type)
     flat = ir.MemRefType.get([_MOST_BYTES], kind.element_type, memory_space=kind.memory_space)
@@ -225,19 +227,19 @@ def whole(source: ir.Value) -> tuple[ir.Value, Index]:
 
 
 def lds(size: int, element: str = "i8") -> ir.Value:
-    """LDS for so many elements."""
+    """Allocates LDS for so many elements."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
     return memref.AllocOp(ir.MemRefType.get([size], ir.Type.parse(element), memory_space=space), [], []).result
 
 
 def copy_to_lds(source: ir.Value, place: Sequence[Index], to: ir.Value, at: Index, size: int) -> None:
-    """Each lane's `size` bytes from its own place to LDS, where they follow each other by lanes: asynchronously."""
+    """Copies each lane's `size` bytes asynchronously to LDS, where they are contiguous by lanes."""
     places = [each.value for each in place]
     amdgpu.GatherToLDSOp(source, places, to, [at.value], ir.TypeAttr.get(byte_vector(size)), async_=True)
 
 
 def read_lds(source: ir.Value, at: Index, size: int, alignment: int | None = None) -> ir.Value:
-    """So many elements, in registers; `alignment`, in bytes, of a place that LLVM does not know."""
+    """Reads so many elements to registers; `alignment`, in bytes, of an address that LLVM does not know."""
     return load(source, [at], size, alignment)
 
 
@@ -246,27 +248,27 @@ def write_lds(value: ir.Value, to: ir.Value, at: Index) -> None:
 
 
 def load(source: ir.Value, place: Sequence[Index], size: int, alignment: int | None = None) -> ir.Value:
-    """So many elements of a buffer, which are waited for where they are used first."""
+    """Loads so many elements of a buffer. Their first use waits for them."""
     kind = ir.VectorType.get([size], ir.MemRefType(source.type).element_type)
     return vector.LoadOp(kind, source, [each.value for each in place], alignment=alignment).result
 
 
 def of_quad(value: ir.Value, lane: int) -> ir.Value:
-    """What one lane of four neighbours has, in all of them."""
+    """Returns one lane's value in all four lanes of a quad."""
     lanes = ir.ArrayAttr.get([ir.IntegerAttr.get(i32_type(), lane)] * 4)
     kind = ir.Attribute.parse("#amdgpu<dpp_perm<quad_perm>>")
     return amdgpu.DPPOp(value, value, kind, permArgument=lanes, results=[value.type]).result
 
 
 def zeros(size: int) -> ir.Value:
-    """So many f32 that become zero here: LLVM would set constants where they are used first."""
+    """Returns so many f32 zeros that are set here: LLVM would set constants where they are used first."""
     two = ir.VectorType.get([2], ir.F32Type.get())
     move = "v_pk_mov_b32 $0, 0, 0"
     return joined([llvm.InlineAsmOp(two, [], move, "=v", has_side_effects=True).res for _ in range(size // 2)])
 
 
 def placed_zeros(registers: str) -> ir.Value:
-    """The four f32 of a lane that `placed_mfma` begins with."""
+    """Returns the four f32 zeros of a lane with which `placed_mfma` begins."""
     move = {"a": "v_accvgpr_write_b32 $0, 0", "v": "v_mov_b32 $0, 0"}[registers]
     f32 = ir.F32Type.get()
     return from_elements(
@@ -275,12 +277,12 @@ def placed_zeros(registers: str) -> ir.Value:
 
 
 def mfma(shape: tuple[int, int, int], left: ir.Value, right: ir.Value, sums: ir.Value) -> ir.Value:
-    """`sums` and the product of two vectors of bf16."""
+    """Returns `sums` plus the product of two vectors of bf16."""
     return amdgpu.MFMAOp(*shape, left, right, sums, results=[sums.type]).result
 
 
 def scaled_mfma(shape: IntrinsicShape, left: Factor, right: Factor, sums: ir.Value) -> ir.Value:
-    """`sums` and the product of two fragments."""
+    """Returns `sums` plus the product of two fragments."""
     (a, (a_scales, a_number)), (b, (b_scales, b_number)) = left, right
     m, n, k, *_ = shape
     op = amdgpu.ScaledMFMAOp(m, n, k, a, b, sums, a_scales, b_scales, a_number, b_number, results=[sums.type])
@@ -288,10 +290,10 @@ def scaled_mfma(shape: IntrinsicShape, left: Factor, right: Factor, sums: ir.Val
 
 
 def placed_mfma(left: Factor, right: Factor, sums: ir.Value, registers: str) -> ir.Value:
-    """The same of 16x16x128, where sums are, and stay, in accumulator ("a") or in vector registers ("v").
+    """Computes `scaled_mfma` of 16x16x128 with sums that stay in accumulator ("a") or in vector registers ("v").
 
     Of 256 and more accumulators LLVM would move some between both kinds all the time. It does not know how long this
-    takes: `settle` is to stand in front of what else reads them, and nothing but loads from LDS may write factors.
+    takes: `wait_mfma` is to stand in front of what else reads them, and nothing but loads from LDS may write factors.
     """
     (a, (a_scales, a_number)), (b, (b_scales, b_number)) = left, right
     codes = [element_format(str(ir.VectorType(x.type).element_type)).hardware_code for x in (a, b)]
@@ -304,7 +306,7 @@ def placed_mfma(left: Factor, right: Factor, sums: ir.Value, registers: str) -> 
     return llvm.InlineAsmOp(sums.type, values, text, f"={registers},v,v,v,v,0").res
 
 
-def settle() -> None:
+def wait_mfma() -> None:
     """Waits until results of `placed_mfma` may be read: for their 8 passes, at most, and 4 wait states more."""
     sched_barrier()
     llvm.InlineAsmOp(None, [], "s_nop 15", "", has_side_effects=True)
@@ -312,7 +314,7 @@ def settle() -> None:
 
 
 def _dwords(value: ir.Value) -> ir.Value:
-    """A vector as one of i32."""
+    """Returns a vector as one of i32."""
     kind = ir.VectorType(value.type)
     name = str(kind.element_type)
     bits = 8 if name == E8M0.mlir_type else element_format(name).bits
@@ -323,7 +325,7 @@ def _dwords(value: ir.Value) -> ir.Value:
 
 
 def function(name: str, arguments: Sequence[ir.Type], *results: ir.Type) -> util.FuncOp:
-    """A function without a body, in no module."""
+    """Returns a function without a body, in no module."""
     kind = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), list(results)))
     op = util.FuncOp(name, kind, sym_visibility="private")
     op.operation.regions[0].blocks.append(*arguments)
@@ -331,7 +333,7 @@ def function(name: str, arguments: Sequence[ir.Type], *results: ir.Type) -> util
 
 
 def module(kernel: ir.Operation, rule: Mapping[str, Any]) -> ir.Module:
-    """A module of a function and its match rule, and of declarations of what it calls."""
+    """Returns a module of a function and its match rule, and of declarations of what it calls."""
     made = ir.Module.create()
     called = {op.attributes["callee"]: op for op in graph.walk(kernel) if op.name == "func.call"}
     with ir.InsertionPoint(made.body):
@@ -346,7 +348,7 @@ def module(kernel: ir.Operation, rule: Mapping[str, Any]) -> ir.Module:
 
 @contextmanager
 def threads(count: int, *results: ir.RankedTensorType) -> Iterator[Threads]:
-    """What each of so many threads does; it ends by storing a part of each result."""
+    """Builds the code of each of so many threads, which ends by storing a part of each result."""
     mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
     forall = scf.ForallOp([0], [count], [1], [build.empty(result) for result in results], mapping=mapping)
     number, *outs = forall.body.arguments
@@ -359,7 +361,7 @@ class Threads:
         self.number, self._outs, self.results = number, outs, results
 
     def store(self, values: Values, shape: Sequence[int], place: Sequence[Index | int]) -> None:
-        """Fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`.
+        """Stores fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`.
 
         Of several results the first fragments are those of the first one, and so on.
         """
@@ -367,7 +369,7 @@ class Threads:
         self.store_each(*((values[i * count : (i + 1) * count], shape, place) for i in range(len(self._outs))))
 
     def store_each(self, *parts: Part) -> None:
-        """Values of each result, as a part of it of some shape that begins at a place."""
+        """Stores values of each result, as a part of it of some shape at an index."""
         stored = [(as_tensor(values, shape), shape, place) for values, shape, place in parts]
         offsets = [[each.value for each in place if isinstance(each, Index)] for _, _, place in stored]
         with ir.InsertionPoint(scf.InParallelOp().block):
@@ -377,7 +379,7 @@ class Threads:
 
 
 def collapsed(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
-    """A tensor, some of whose neighbouring dimensions are parts of one of `kind`, as such a tensor."""
+    """Returns a tensor whose adjacent dimensions are collapsed to those of `kind`."""
     sizes, groups = iter(enumerate(ir.RankedTensorType(value.type).shape)), []
     for size in kind.shape:
         group = [next(sizes)]

@@ -1,4 +1,4 @@
-"""MX × MX → f32 on operands that are packed by IREE's data-tiled layouts: A through LDS, B direct to registers.
+"""MX × MX → f32 on operands packed in IREE's data-tiled layouts: A through LDS, B directly to registers.
 
 A tile is computed by waves side by side along N, so no two of them want the same B: each loads its own fragments
 straight into registers, where packing has put them in the order of lanes. All waves want the whole of A: it goes
@@ -35,7 +35,8 @@ from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, MFMA, PIECES, UNIT_ROWS
 
 
 def layout_of(m: int, n: int, k: int = 1, waves: int = 1, parts: int = 1) -> DataTiledLayout:
-    """So many MFMA in each of the waves along N, and in each part along M. A lane's scales follow each other."""
+    """Returns the layout with so many MFMA in each wave along N, and in each part along M. A lane's scales are
+    contiguous."""
     return DataTiledLayout(
         intrinsics_m=m,
         intrinsics_n=n,
@@ -57,7 +58,7 @@ class Tile(family.Tile):
         return 2
 
     def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
-        """Of stages of LHS."""
+        """Returns the bytes of LDS for the stages of LHS."""
         return _STAGES * self.fragments[LHS] * self.layout.intrinsics_k * LANES * MFMA.lane_bytes(elements[LHS])
 
 
@@ -66,8 +67,8 @@ TILES = (
     Tile(layout_of(4, 2, 2, waves=4), benefit=-1),
 )
 REQUANTISING = TILES[0]
-"""Its results can be quantised in their tile, computed transposed, weights in the place of LHS. Its K is its M: a tile
-of accumulators, transposed, is a tile of the next operand.
+"""The tile whose results can be quantised in it, computed transposed with weights as LHS. Its K is its M: a transposed
+tile of accumulators is a tile of the next operand.
 """
 
 # Operands
@@ -75,14 +76,14 @@ of accumulators, transposed, is a tile of the next operand.
 
 @dataclass(frozen=True)
 class KTile:
-    """The number of a K tile, of elements and of scales: one that no buffer has is another one for each."""
+    """The number of a K tile, separate for elements and scales: an out-of-bounds one differs for each."""
 
     elements: Index
     scales: Index
 
 
 class Tiled:
-    """LHS or RHS. A K tile has parts, a part fragments; what a lane has of scales of a part lies together.
+    """LHS or RHS. A K tile has parts, a part has fragments; a lane's scales of a part are contiguous.
 
     Parts of LHS are subgroups along M, of RHS waves.
     """
@@ -101,7 +102,7 @@ class Tiled:
         self._beyond = [-(-BEYOND // (self.all_fragments * size)) for size in (self._unit, LANES)]
 
     def distribute(self, lane: Index) -> None:
-        """Tells a lane where its part of a fragment lies."""
+        """Sets a lane's offset in a fragment."""
         pieces, self._scales_from = self._pieces, (lane * self.fragments).here
         self._from, self._next_piece = (lane * self._size).here, pieces.size
         if self._row_lines:
@@ -110,7 +111,7 @@ class Tiled:
             self._next_piece = BLOCKS * pieces.size
 
     def in_bounds(self, tile: Index) -> KTile:
-        """A K tile, or one beyond, of which nothing is loaded, where it is behind the last one."""
+        """Returns a K tile, or an out-of-bounds one, of which nothing is loaded, after the last one."""
         is_there = tile < self.k_tiles
         return KTile(*(select(is_there, tile, beyond) for beyond in self._beyond))
 
@@ -128,7 +129,7 @@ class Tiled:
         return [builder.load(self._source, place, self._pieces.size) for place in places]
 
     def factor(self, pieces: Values, scales: ir.Value, number: int) -> Factor:
-        """A fragment as an MFMA takes it, and its scale: that of its number in its part."""
+        """Returns a fragment as an MFMA takes it, and its scale, by its number in its part."""
         return factor(builder.joined(pieces), self.element, scales, number)
 
 
@@ -137,21 +138,21 @@ Fragments: TypeAlias = list[Values]
 
 
 class _Staged(Tiled):
-    """LHS, of which LDS holds some K tiles: as in memory, but pieces of a fragment one behind the other, by lanes."""
+    """LHS, staged in LDS for some K tiles: as in memory, but with the pieces of a fragment contiguous by lanes."""
 
     def stage(self, waves: int) -> None:
-        """Takes what it needs of LDS, to which so many waves copy."""
+        """Allocates LDS, to which so many waves copy."""
         self._turns = self.all_fragments * self._pieces.count // waves
         self._stage_bytes = self.all_fragments * self._unit
         self._ring = builder.lds(_STAGES * self._stage_bytes)
 
     def share_out(self, wave: Index, lane: Index) -> None:
-        """Tells a lane what it copies, and reads."""
+        """Sets the parts that a lane copies, and reads."""
         self._first_copy = (wave * self._turns).here
         self._copied, self._read = (lane * self._pieces.lane).here, (lane * self._pieces.read).here
 
     def copy(self, tile: Index, stage: Index | int) -> None:
-        """Asks for a K tile, of which each wave copies its part."""
+        """Starts the copy of a K tile, of which each wave copies its part."""
         pieces, at = self._pieces, self.in_bounds(tile).elements
         for turn in range(self._turns):
             number = self._first_copy + turn
@@ -171,10 +172,10 @@ class _Staged(Tiled):
 # The kernel
 
 _STAGES = 3
-"""K tiles of LHS that LDS holds."""
+"""The number of K tiles of LHS in LDS."""
 
 _PRIORITY = 3
-"""Waves have it in the loop, so that what another workgroup stores, or asks for first, comes behind."""
+"""The priority of waves in the loop, above that of prologues and stores of another workgroup."""
 
 
 class DataTiled(Kernel):
@@ -200,7 +201,7 @@ class DataTiled(Kernel):
     # Prologue
 
     def _prologue(self) -> tuple[Values, Fragments, Values]:
-        """Asks for the first K tiles in the order of the loop, which is the one in which loads return."""
+        """Starts loading the first K tiles in the order of the loop, in which loads return."""
         for tile in range(_STAGES - 1):
             self.a.copy(Index.of(tile), tile)
         sched_barrier()
@@ -209,7 +210,7 @@ class DataTiled(Kernel):
         at = self.b.in_bounds(first)
         for step, n in product(range(self.steps), range(self.columns)):
             sched_barrier()
-            if (step, n) == self._meeting:
+            if (step, n) == self._barrier_at:
                 self.a.copy(Index.of(_STAGES - 1), _STAGES - 1)
                 sched_barrier()
             b[n * self.steps + step] = self._load(at, n * self.steps + step)
@@ -220,17 +221,17 @@ class DataTiled(Kernel):
         return a, b, scales
 
     @property
-    def _meeting(self) -> tuple[int, int]:
-        """The step and column in front of which waves meet: from there on A of the next K tile is read."""
+    def _barrier_at(self) -> tuple[int, int]:
+        """Returns the step and column of the barrier: from there on A of the next K tile is read."""
         return 0, self.columns - 1
 
     def _load_scales(self, tile: Index) -> Values:
-        """Of each part of A, and of the wave's B."""
+        """Loads scales of each part of A, and of the wave's B."""
         a, b = self.a.in_bounds(tile), self.b.in_bounds(tile)
         return [*(self.a.load_scales(a, part) for part in range(self.a.parts)), self.b.load_scales(b, self.wave)]
 
     def _load(self, tile: KTile, number: int) -> Values:
-        """One of the wave's fragments of B."""
+        """Loads one of the wave's fragments of B."""
         return self.b.load(tile, self.wave * self.b.fragments + number)
 
     # Main loop
@@ -247,7 +248,7 @@ class DataTiled(Kernel):
         next_scales, next_tile = self._load_scales(following), self.b.in_bounds(following)
         sched_barrier()
         for step, n in product(range(self.steps), range(self.columns)):
-            if (step, n) == self._meeting:
+            if (step, n) == self._barrier_at:
                 # Past this the next K tile of A is there, and everybody has this one, whose place is filled again.
                 builder.wait_groups(_STAGES - 2)
                 builder.lds_barrier()
@@ -264,7 +265,7 @@ class DataTiled(Kernel):
     def _column(
         self, step: int, n: int, acc: Values, a: Values, b: Fragments, scales: Values, next_stage: Index
     ) -> None:
-        """Multiplies a column of fragments; in the last one A is replaced by that of the next K tile."""
+        """Multiplies a column of fragments. In the last one A is replaced by that of the next K tile."""
         number = n * self.steps + step
         right = self.b.factor(b[number], scales[-1], number)
         for row in range(self.rows):
@@ -288,7 +289,7 @@ class DataTiled(Kernel):
 def stored(
     layout: DataTiledLayout, rows: int, row: Index, wave: Index, in_fragment: list[Index]
 ) -> tuple[list[int], list[Index | int]]:
-    """The shape of a lane's part of the result, so many rows of fragments of each part from one on, and its place."""
+    """Returns the shape of a lane's part of the result, for so many rows of fragments of each part, and its index."""
     dims: list[tuple[int, int, Index | int]] = [  # of the tile, size and place of a wave's part
         (layout.subgroups_m, layout.subgroups_m, 0),
         (layout.subgroups_n, 1, wave),

@@ -1,4 +1,4 @@
-"""Ukernels for two matrices of one shape that activations are multiplied with: gate and up of an activation.
+"""Dual GEMM ukernels: activations times two matrices of one shape, gate and up.
 
 Gate and up of a gated MLP are such a pair. An instance is one of `quantising` with a second RHS and a second result:
 both RHS are packed as for that one, so that it can take the place of two of them, and they its place. Operands are
@@ -15,11 +15,11 @@ from mxcomp.ukernels.quantising import Instance
 from mxcomp.ukernels.waves import unit_layout
 
 _SPILLING = ((32, 2),)
-"""Bits of activations, and units along N, for which registers would be spilled."""
+"""The bits of activations, and units along N, with which registers would spill."""
 
 
 def _fits(single: Instance) -> bool:
-    """Whether registers have room for twice the columns."""
+    """Returns whether registers have room for twice the columns."""
     units = single.tile.units[RHS]
     wider = replace(single.tile, layout=unit_layout(1, 2 * units))
     return (single.bits, units) not in _SPILLING and wider.fits(single.elements)
@@ -38,5 +38,5 @@ INSTANCES = tuple(replace(single, kernel=QuantisingPair) for single in quantisin
 
 
 def single(pair: Instance) -> Instance:
-    """The one for one of both matrices."""
+    """Returns the instance for one of both matrices."""
     return replace(pair, kernel=quantising.Quantising)

@@ -1,4 +1,4 @@
-"""Members of the family for mixtures of experts: what quantises hidden activations in its tile, and what takes them.
+"""Kernels for mixtures of experts: one quantises hidden activations in its tile, the other takes them.
 
 Both are computed transposed, weights in the place of LHS, on few rows: 16, with waves along K, 32, with a wave alone,
 or 64 or 128, with two or four waves side by side. A tile of the first has gate and up of 128 hidden activations
@@ -25,14 +25,14 @@ from mxcomp.ukernels.split_k import Flight, Stream
 from mxcomp.ukernels.waves import MFMA, VALUES, Waves
 
 _WAVES = (2, 4)
-"""Along rows, of which each has 32."""
+"""The numbers of waves along rows, each of 32 rows."""
 
 _FEW = Waves(k=4, occupancy=2)
-"""Along K, of a workgroup for 16 rows, of which a compute unit takes two or more."""
+"""The waves along K of a workgroup for 16 rows, two or more of which share a compute unit."""
 
 _LEAST_BENEFIT = -9
 ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
-"""Of weights, and of activations."""
+"""The element types of weights, and of activations."""
 
 
 def _tiles(parts: int) -> tuple[family.Tile, ...]:
@@ -49,18 +49,18 @@ _DOWN_BY_ROWS = tuple(replace(tile, layout=replace(tile.layout, rhs_row_lines=Tr
 
 
 def down(element: str) -> tuple[family.Tile, ...]:
-    """Tiles of what takes hidden activations of this type."""
+    """Returns the tiles that take hidden activations of this type."""
     return _DOWN if MFMA.holds_blocks(element) else _DOWN_BY_ROWS
 
 
 # The kernel for few rows
 
-_RING_BYTES, _RING_BYTES_ALONE = 32, 512
-"""Of each fragment of weights that a lane has on its way; of all of them, where a wave has a SIMD for itself."""
+_RING_BYTES, _RING_BYTES_ONE_WAVE = 32, 512
+"""The bytes in flight of each fragment of weights in a lane; and of all of them, for a wave alone on a SIMD."""
 
 
 class _InFlight(Tiled):
-    """Weights or activations, of which a lane has some K tiles of its wave in registers: in a step one of them."""
+    """Weights or activations of which a lane has some K tiles of its wave in registers, one per step."""
 
     def __init__(self, waves: int, *of: Any) -> None:
         super().__init__(*of)
@@ -73,7 +73,7 @@ class _InFlight(Tiled):
         return []
 
     def step(self, tile: Index, step: int) -> list[Values]:
-        """Loads scales and elements of the wave's K tile that is so many behind one, if there is such."""
+        """Loads scales and elements of the wave's K tile at this distance, if there is one."""
         at = self.in_bounds(tile + step * self._waves)
         scales = [self.load_scales(at, part) for part in range(self.parts)]
         sched_barrier()  # the first product waits for scales and one fragment, not for all
@@ -86,7 +86,8 @@ class _InFlight(Tiled):
 
 
 class FewRows(Stream):
-    """Writes the kernel of an instance: `split_k.Stream`, of which a turn is some K tiles of a wave, a step each.
+    """Writes the kernel of an instance: `split_k.Stream` whose loop iterations are several K tiles of a wave, a step
+    each.
 
     Few rows wait for weights, and for nothing else. Where a tile has gate and up, each wave adds up, and stores, all of
     it: so a lane has whole blocks, and what is fused behind is computed as if there were one wave.
@@ -98,7 +99,7 @@ class FewRows(Stream):
             self._share_out(1)
 
     def _turn(self) -> tuple[int, int]:
-        bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ALONE // self.units[LHS]
+        bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ONE_WAVE // self.units[LHS]
         depth = bytes_ // MFMA.lane_bytes(self.instance.elements[LHS])
         return depth, depth * self.waves
 
@@ -110,7 +111,7 @@ class FewRows(Stream):
         self.k_tiles = a.k_tiles = b.k_tiles = builder.opaque(a.k_tiles)  # a loop even of one turn, as in `Stream`
 
     def _main_loop(self, *flights: Flight) -> Values:
-        """All of the wave's K tiles; a copy of the last turn would take more registers than there are."""
+        """Computes all of the wave's K tiles. A peeled last iteration would take more registers than there are."""
         builder.fence()  # as in `Stream`
         acc = [builder.f32_zeros(VALUES) for _ in range(prod(self.units))]
         acc, *_ = builder.loop(self.k_tiles, self._k_tile, acc, *flights, start=self.wave, step=self.turn)
@@ -121,7 +122,7 @@ class FewRows(Stream):
 
 
 def instance(tile: family.Tile, elements: tuple[str, str]) -> family.Instance:
-    """For weights and hidden activations of such elements."""
+    """Returns the instance for weights and hidden activations of such elements."""
     return family.Instance(tile, elements, DataTiled if isinstance(tile, data_tiled.Tile) else FewRows)
 
 

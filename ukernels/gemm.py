@@ -1,4 +1,4 @@
-"""What kernels over units whose waves share A and B in LDS have in common: `multistage` and `intrawave`.
+"""The base of kernels over units whose waves share A and B in LDS: `multistage` and `intrawave`.
 
 A kernel is a class with a prologue, a main loop and an epilogue, in this order (`family.Kernel`). Waves
 stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
@@ -25,17 +25,17 @@ from mxcomp.ukernels.operands import Operand, RowMajor, Staging
 from mxcomp.ukernels.waves import LANES, MFMA, UNIT_PIECES
 
 Scales = dict[tuple[Operand, int], ir.Value]
-"""Of a wave's fragments, in registers."""
+"""The scales of a wave's fragments, in registers."""
 
 
 @dataclass(frozen=True)
 class Tile(family.Tile):
-    """A tile whose operands LDS holds some steps of."""
+    """A tile whose operands are staged in LDS for some steps."""
 
     least_stages: ClassVar[int] = 3
-    """Steps in a ring: what comes from HBM is then asked for early enough."""
+    """The least number of stages of the ring buffer, with which data from HBM are requested early enough."""
     joinable: ClassVar[tuple[int, ...]] = tuple(UNIT_PIECES)
-    """Bytes of a fragment in a lane, where two may be joined."""
+    """The bytes of a fragment in a lane for which two may be joined."""
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:
         stages = self.staging(elements, target)[RHS].stages
@@ -46,11 +46,11 @@ class Tile(family.Tile):
         return sum(each.ring_bytes + each.scale_ring_bytes for each in self.staging(elements, target))
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
-        """What LDS holds of LHS and RHS."""
+        """Returns the LDS staging of LHS and RHS."""
         raise NotImplementedError
 
     def unstaged(self, elements: tuple[str, str]) -> list[Staging]:
-        """The same without stages, nor slots for scales."""
+        """Returns the same without stages, and without slots for scales."""
         layout = self.layout
         sides = [
             Staging(units, layout.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
@@ -68,7 +68,7 @@ class Gemm(Kernel):
 
     operand: type[Operand] = Operand
     row_major: type[Operand] = RowMajor
-    """What copies and reads operands in units, and row-major ones."""
+    """The classes that copy and read operands in units, and row-major ones."""
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
@@ -81,7 +81,7 @@ class Gemm(Kernel):
 
     def _open(self, *arguments: ir.Value) -> None:
         lhs, rhs, lhs_scale, rhs_scale, _ = arguments
-        kinds = [self.row_major if each.in_rows else self.operand for each in self.staging]
+        kinds = [self.row_major if each.is_row_major else self.operand for each in self.staging]
         k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
         types, staging = self.instance.elements, self.staging
         self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
@@ -90,7 +90,7 @@ class Gemm(Kernel):
         self._stage()
 
     def _stage(self) -> None:
-        """Takes LDS."""
+        """Allocates LDS."""
         for x in self.sides:
             x.stage()
         for x in self.sides:
@@ -106,12 +106,12 @@ class Gemm(Kernel):
         self.b.distribute(wave, lane, self.column)
 
     def _mfma(self, a: builder.Factor, b: builder.Factor, acc: ir.Value) -> ir.Value:
-        """With factors in each other's place a lane's accumulators are neighbours in a row of the result."""
+        """Multiplies with factors swapped, so that a lane's accumulators are adjacent in a row of the result."""
         left, right = (b, a) if self.layout.lane_columns else (a, b)
         return builder.scaled_mfma(self.layout.shape, left, right, acc)
 
     def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
-        """Units two by two, of which the lanes of a fragment have parts, along the side of which two are joined."""
+        """Returns the result with pairs of units expanded along the joined side, as lanes store parts of both."""
         if not any(each.joined for each in self.staging):
             return result
         *above, m, n, groups, rows, inner = result.shape
@@ -119,7 +119,7 @@ class Gemm(Kernel):
         return build.tensor_type([*above, *units, groups, rows, inner], str(result.element_type))
 
     def _store(self, acc: Values, threads: builder.Threads) -> None:
-        """The wave's fragments, row by row."""
+        """Stores the wave's fragments, row by row."""
         group, row = self.lane_place
         inner, groups = self.layout.shape.acc_inner, builder.pinned(group % 2 * 2)
         if self.staging[RHS].joined:
@@ -136,5 +136,5 @@ class Gemm(Kernel):
 
     @property
     def _sums(self) -> int:
-        """Accumulators that a lane has of a fragment."""
+        """The number of accumulators that a lane has of a fragment."""
         return self.layout.shape.acc_inner

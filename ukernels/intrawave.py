@@ -1,4 +1,5 @@
-"""MX × MX → f32 for large tiles: four waves, one on each SIMD, which copy, read and multiply at the same time.
+"""MX × MX → f32 for large tiles: four waves, one on each SIMD, each of which overlaps copies, reads and MFMA
+(intrawave).
 
 A wave has a quarter of the tile, up to 160×128 of the result: 64 of its fragments are in accumulator registers, others
 in vector registers. Its fragments of A and B are halved, and a step along K is multiplied in quarters. While one is
@@ -41,7 +42,7 @@ from mxcomp.ukernels.waves import LANES, Waves, in_columns, unit_layout
 # Tiles
 
 _MOST_STAGES, _LEAST_STAGES = 4, 2
-"""Steps in a ring: with four what comes from HBM is asked for early enough, and two of 8 bits take as long."""
+"""The numbers of stages of the ring buffer: four request data from HBM early enough, and two of 8 bits take as long."""
 
 _FP4: family.Pairs = ((4, 4),)
 _SIZES = (
@@ -49,7 +50,8 @@ _SIZES = (
     (20, 16, (*product((4, 6), (4, 6, 8)), (8, 4))),
     (16, 20, ((4, 4), (4, 8), (8, 4))),
 )
-"""Units along M and N, and bits of elements: of others registers are spilled, or other tiles are as fast."""
+"""The units along M and N, and bits of elements, of tiles: others spill registers, or are no faster than other
+kinds."""
 
 
 @dataclass(frozen=True)
@@ -63,45 +65,47 @@ class Tile(gemm.Tile):
         return f"{super().pattern}_intrawave"
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
-        """What LDS holds of LHS and RHS."""
+        """Returns the LDS staging of LHS and RHS."""
         sides = self.unstaged(elements)
         stages = min(_MOST_STAGES, stages_in(sides, 1, target.lds_bytes))
         lhs, rhs = (replace(each, stages=stages, scale_slots=1) for each in sides)
-        return replace(lhs, in_rows=self.lhs_in_rows), rhs
+        return replace(lhs, is_row_major=self.lhs_row_major), rhs
 
 
-_ROW_MAJOR = Waves(2, 2, lhs_in_rows=True)
+_ROW_MAJOR = Waves(2, 2, lhs_row_major=True)
 
 TILES = (
     *(Tile(in_columns(unit_layout(m, n)), -10, waves=Waves(2, 2), bits=bits) for m, n, bits in _SIZES),
     *(Tile(in_columns(unit_layout(m, 16)), -9, waves=_ROW_MAJOR, bits=_FP4) for m in (16, 20)),
     *(Tile(unit_layout(16, n), -9, waves=_ROW_MAJOR, bits=_FP4, for_rhs=True) for n in (16, 20)),
 )
-"""Those for an operand that is row-major are for 4 bits: 16 bytes of a row lie in LDS together, like packed ones."""
+"""The tiles. Those for a row-major operand are for 4 bits: 16 bytes of a row are contiguous in LDS, as when packed."""
 
 
 # The kernel
 
 _ACCUMULATED = 64
-"""Fragments of the result for which there are accumulator registers."""
+"""The number of fragments of the result for which there are accumulator registers."""
 
 _QUARTERS = ((0, 0), (1, 0), (0, 1), (1, 1))
-"""Halves of A and B, in the order in which they are multiplied."""
+"""The halves of A and B, in the order in which they are multiplied."""
 
 _READ = ((LHS, 1), (RHS, 1), (RHS, 0), (LHS, 0))
-"""The half that is read with each of them: the first one is that of the next step."""
+"""The half that is read during each quarter; the first one belongs to the next step."""
 
 _SCALE_STEP = 1
-"""In which scales of the next K tile are copied: all waves have read those in their place, and met."""
+"""The step in which scales of the next K tile are copied: all waves have read the previous ones and passed a
+barrier."""
 
 _ALIGNED = 16
-"""Bytes of which LDS gives as many at a time only from a multiple."""
+"""The sizes in bytes that LDS reads only from addresses that are a multiple of them."""
 
 Item = Iterator[None]
-"""Writes what stands behind an MFMA, and goes on behind a later one: of so many items a list has it so many times."""
+"""A generator of instructions behind an MFMA, which continues behind later ones; a list has it as often as it
+yields."""
 
 Later = Callable[[], Index]
-"""Computes it where it is asked for."""
+"""A value that is computed where it is first used."""
 
 
 class _Halved(Operand):
@@ -111,7 +115,7 @@ class _Halved(Operand):
     """
 
     def stage_in(self, memory: ir.Value, at: int) -> int:
-        """Takes its part of LDS, from a byte on, and says where it ends: one piece for all, as each begins at 0."""
+        """Takes its part of LDS from a byte on, and returns the end. One allocation serves all, as each begins at 0."""
         self._ring = self._scale_tiles = memory
         self._ring_at, self._scales_at = at, at + self.staging.ring_bytes
         return self._scales_at + self.staging.scale_bytes
@@ -133,18 +137,18 @@ class _Halved(Operand):
 
     @property
     def halves(self) -> tuple[range, range]:
-        """A wave's fragments: as many of the first half as waves copy in whole turns."""
+        """The wave's fragments of each half: the first has as many as waves copy in whole rounds."""
         first = -(-self.fragments // 4) * 2
         return range(first), range(first, self.fragments)
 
     def begin(self) -> None:
-        """Forgets where it reads, at the start of a loop's body."""
+        """Forgets cached addresses, at the start of a loop's body."""
         self._reads_at: list[Index] = []
 
     # Reads
 
     def reads(self, half: int, stage: Index, to: dict[int, ir.Value]) -> list[Item]:
-        """Reads half of a step that lies in a stage of the ring; of a step, the first one is read first."""
+        """Reads half of a step from a stage of the ring buffer; the first half of a step is read first."""
         staging, size, part = self.staging, self.staging.pieces.read, self.halves[half]
         starts, together = range(0, staging.unit_stride, LANES * size), len(self._read_from)
         is_new = half == 0 or not self._reads_at
@@ -181,7 +185,7 @@ class _Halved(Operand):
     # Copies
 
     def copies(self, half: int, step: int, tile: Index, stage: Index) -> list[Item]:
-        """Asks for half of a step, which is to lie in a stage of the ring."""
+        """Starts the copy of half of a step to a stage of the ring buffer."""
         staging, pieces, part = self.staging, self.staging.pieces, self.halves[half]
         fragment_bytes, each = self._fragment_stride, staging.waves // self._sharing
         fragment = (self._wave % self._sharing * self.fragments + self._wave // self._sharing).here
@@ -200,7 +204,7 @@ class _Halved(Operand):
         return [items] * (1 + 2 * len(turns))
 
     def scale_copies(self, tile: Later) -> list[Item]:
-        """Asks for the scales of a K tile."""
+        """Starts the copy of the scales of a K tile."""
         staging, size = self.staging, LANES * COPIED_SCALES
 
         def start() -> Index:
@@ -223,7 +227,7 @@ class _Halved(Operand):
         of_lane: Index,
         size: int,
     ) -> Item:
-        """Copies: where the first one begins in memory and in LDS, and how far ahead of it others do.
+        """Starts copies, with the addresses in memory and in LDS of the first one, and the distances of others.
 
         From one place in LDS to the next go scalar instructions: LLVM would keep all places in registers.
         """
@@ -240,11 +244,11 @@ class _Halved(Operand):
 
 
 class _RowMajorHalved(RowMajor, _Halved):
-    """The same of an operand that is row-major."""
+    """A row-major operand that waves read in halves."""
 
 
 Read = dict[_Halved, dict[int, ir.Value]]
-"""What is in registers of each operand, by number."""
+"""The fragments in registers of each operand, by number."""
 
 
 class Intrawave(Gemm):
@@ -266,7 +270,8 @@ class Intrawave(Gemm):
     # Prologue
 
     def _prologue(self) -> list[Values | Read]:
-        """Asks for the steps of a ring, and reads what the first quarter takes; accumulators become zero meanwhile."""
+        """Starts copying the steps of the ring buffer, and reads what the first quarter takes. Accumulators are zeroed
+        meanwhile."""
         self._begin(Index.of(0), {x: {} for x in self.sides}, {x: {} for x in self.sides})
         for x in self.sides:
             _write(x.scale_copies(lambda: Index.of(0)))
@@ -290,20 +295,20 @@ class Intrawave(Gemm):
         return [acc, *self._carried()]
 
     def _begin(self, i: Index, fragments: Read, scales: Read) -> None:
-        """K tile `i`, of which something is in registers."""
+        """Begins K tile `i`, of which some fragments are in registers."""
         self.i, self.fragments, self.scales = i, fragments, scales
         for x in self.sides:
             x.begin()
 
     @property
     def _groups_in_flight(self) -> int:
-        """Groups of copies, half a step each, that are wanted later than what waves meet for."""
+        """Returns the number of groups of copies, half a step each, that a barrier need not wait for."""
         return 2 * (self.stages - 2 + self.meets_twice)
 
     # Main loop
 
     def _main_loop(self, *first: Values | Read) -> Values:
-        """All K tiles: accumulators are carried on, and the halves that are read first."""
+        """Computes all K tiles. The loop carries accumulators, and the halves that are read first."""
         acc, *_ = loop(assume(opaque(self.k_tiles), 1), self._k_tile, *first)
         return acc
 
@@ -315,11 +320,11 @@ class Intrawave(Gemm):
         return [self.acc, *self._carried()]
 
     def _carried(self) -> list[Read]:
-        """First halves of the next step."""
+        """Returns the first halves of the next step."""
         return [{x: {n: read[x][n] for n in x.halves[0]} for x in self.sides} for read in (self.fragments, self.scales)]
 
     def _half_step(self, step: int, is_late: bool) -> None:
-        """Two quarters: one MFMA after the other, behind the first ones reads, behind some of the others copies."""
+        """Computes two quarters: MFMA one after the other, interleaved with reads, and some with copies."""
         quarters = _QUARTERS[2:] if is_late else _QUARTERS[:2]
         products = [list(product(self.a.halves[m], self.b.halves[n])) for m, n in quarters]
         slots: list[list[list[Item]]] = [[[] for _ in part] for part in products]
@@ -331,7 +336,7 @@ class Intrawave(Gemm):
         for number, item in enumerate(copies):
             free[number * len(free) // len(copies)].append(item)
         for is_second in (False, True):
-            self._meet(step, is_late, is_second)
+            self._barrier(step, is_late, is_second)
             for (m, n), slot in zip(products[is_second], slots[is_second], strict=True):
                 self._multiply(step, m, n)
                 sched_barrier()
@@ -341,7 +346,7 @@ class Intrawave(Gemm):
         sched_barrier()
 
     def _reads_of(self, step: int, side: int, half: int) -> list[Item]:
-        """The half of a side, and its scales where it is the first one of a K tile."""
+        """Returns the reads of half of a side, and of its scales at the beginning of a K tile."""
         x = self.sides[side]
         reads = self._reads(x, half, step)
         if (step + (half == 0)) % self.steps == 0:
@@ -352,7 +357,7 @@ class Intrawave(Gemm):
         return x.reads(half, self._stage_of(step + (half == 0)), self.fragments[x])
 
     def _copies_of(self, step: int, is_late: bool) -> list[Item]:
-        """Half of a step that comes into a free place, and scales of one side."""
+        """Returns the copies of half of a step to a free stage, and of scales of one side."""
         if self.meets_twice:
             copies = self._copies(step, int(is_late))
         else:  # from the middle of a step to that of the next one
@@ -363,17 +368,17 @@ class Intrawave(Gemm):
         return copies
 
     def _copies(self, step: int, half: int) -> list[Item]:
-        """Of what comes into the place of a step of this K tile."""
+        """Returns the copies that replace a step of this K tile."""
         tile, number = divmod(step + self.stages, self.steps)
         parts = (x.copies(half, number, self.i + tile, self._stage_of(step)) for x in self.sides)
         return [item for part in parts for item in part]
 
     def _stage_of(self, step: int) -> Index:
-        """Of a step, counted from the first of this K tile: counted from the first of all."""
+        """Returns the stage of a step, counted from the first of this K tile."""
         return self.i * self.steps + step + self.stages
 
-    def _meet(self, step: int, is_late: bool, is_second: bool) -> None:
-        """What was read is there. In the middle of a step so is all of the next one, copied by all waves."""
+    def _barrier(self, step: int, is_late: bool, is_second: bool) -> None:
+        """Synchronises waves after reads. In the middle of a step, all copies of the next one are complete too."""
         builder.wait_lds()
         if not is_second and (is_late or self.meets_twice):
             since_scales = 2 * (self.steps - 1 - _SCALE_STEP) - 1
@@ -394,14 +399,14 @@ class Intrawave(Gemm):
     # Epilogue
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        builder.settle()
+        builder.wait_mfma()
         # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
         builder.wait_groups(0)
         self._store(acc, threads)
 
 
 def _registers(number: int) -> str:
-    """The kind of those of a fragment of the result."""
+    """Returns the kind of registers of a fragment of the result."""
     return "a" if number < _ACCUMULATED else "v"
 
 

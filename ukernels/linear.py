@@ -1,4 +1,5 @@
-"""Products of a few rows with weights of 16 bits: K split over the waves of a workgroup, operands direct to registers.
+"""Products of a few rows with weights of 16 bits: split-K over the waves of a workgroup, operands directly to
+registers.
 
     result[M, 16 columns] = x[M, K] · weights[16 columns, K]ᵀ (+ bias)
 
@@ -23,12 +24,12 @@ from mxcomp.ukernels.builder import Index, Threads, Values, load, loop, select
 from mxcomp.ukernels.waves import BEYOND, LANES, VALUES
 
 MOST_ROWS = 64
-"""Sums of all rows are in registers."""
+"""The largest number of rows, whose sums are all in registers."""
 _WIDTHS = (1, 2, 4)
-"""Fragments along columns that a workgroup may have."""
+"""The possible numbers of fragments along columns of a workgroup."""
 _WAVES = 8
 _REGISTERS = 160
-"""Of a lane, for what is on its way."""
+"""The registers of a lane for data in flight."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,14 @@ class Linear:
 
     @property
     def name(self) -> str:
-        """For example mx_linear_bf16_m16_n5120_k2880_by32_bias_bf16_to_bf16."""
+        """The name, for example mx_linear_bf16_m16_n5120_k2880_by32_bias_bf16_to_bf16."""
         sizes = f"m{self.rows}_n{self.columns}_k{self.depth}_by{self.width}"
         bias = f"_bias_{self.bias}" if self.bias else ""
         return f"mx_linear_{self.element}_{sizes}{bias}_to_{self.result}"
 
     @property
     def objection(self) -> str:
-        """Why there is no such kernel; "" if there is."""
+        """Returns why there is no such kernel; "" if there is."""
         if self.rows > MOST_ROWS:
             return f"{self.rows} rows are more than {MOST_ROWS}"
         if not self._takes(1):
@@ -75,11 +76,11 @@ class Linear:
 
     @property
     def fragments(self) -> tuple[int, int]:
-        """Of a workgroup, along columns and rows."""
+        """The numbers of fragments of a workgroup, along columns and rows."""
         return self.wide, -(-self.rows // COLUMNS)
 
     def spread(self, cus: int) -> Linear | None:
-        """With the width of workgroups with which compute units read least, one after the other what each gets.
+        """Returns the kernel with the width of workgroups with which compute units read least, in rounds of workgroups.
 
         None where IREE's own kernel is faster: of many rows and columns, by 64 of which it reads rows less often.
         """
@@ -94,7 +95,7 @@ class Linear:
         return None if is_slower else replace(self, wide=best)
 
     def _takes(self, wide: int) -> bool:
-        """Whether columns are several times as many; a dimension of size 1 IREE would drop."""
+        """Whether there are several times as many columns, as IREE would drop a dimension of size 1."""
         return self.columns % (wide * COLUMNS) == 0 and self.columns > wide * COLUMNS
 
     @property
@@ -103,7 +104,7 @@ class Linear:
 
     @property
     def width(self) -> int:
-        """Columns of a workgroup."""
+        """The number of columns of a workgroup."""
         return self.fragments[0] * COLUMNS
 
     @property
@@ -112,11 +113,12 @@ class Linear:
 
     @property
     def along(self) -> int:
-        """The dimension of the result that workgroups have each a part of."""
+        """The dimension of the result that is distributed to workgroups."""
         return int(self.rows > 1)
 
     def result_type(self, workgroups: int) -> ir.RankedTensorType:
-        """Of so many of them: without dimensions of size 1, which IREE drops, and with them what names the kernel."""
+        """Returns the result type without dimensions of size 1. IREE drops those, and with them the name of the
+        kernel."""
         return build.tensor_type([*attention.kept([self.rows]), workgroups, self.width], self.result)
 
     @property
@@ -126,14 +128,14 @@ class Linear:
         return [x, build.tensor_type([self.columns, self.depth], self.element), *bias]
 
     def text(self) -> str:
-        """The kernel's module. Needs a current context."""
+        """Returns the kernel's module. Needs a current context."""
         result = self.result_type(1)
         kinds = [*self.inputs, result]
         return attention.module(self.name, kinds, [result], self.threads, lambda *given: _Writing(self, *given).write())
 
 
 _BYTES = 2
-"""Of an element of x and weights."""
+"""The bytes of an element of x and weights."""
 _SHAPE = COLUMNS, COLUMNS, DEPTH
 
 
@@ -159,7 +161,7 @@ class _Writing:
         ]
 
     def _row(self, start: Index, row: Index, count: int) -> Index:
-        """Where a lane's part of a row begins; of a row that is not there, where no buffer has anything."""
+        """Returns the index of a lane's part of a row, or an out-of-bounds one for a missing row."""
         at = start + row * self.spec.depth + self.quarter * LANE
         return (at if count % COLUMNS == 0 else select(row < count, at, _BEYOND)).here
 
@@ -175,7 +177,7 @@ class _Writing:
         self._store(self._added(acc))
 
     def _looped(self, at_once: int, mine: int, acc: Values) -> Values:
-        """Of so many units in a turn, the next of which are on their way."""
+        """Loops over so many units per iteration, with the next ones in flight."""
 
         def turn(number: Index, loaded: Values, sums: Values) -> list[Values]:
             following = self._loaded((number + 1) * at_once, at_once)
@@ -186,7 +188,7 @@ class _Writing:
         return self._multiplied(loaded, acc)
 
     def _loaded(self, first: Index, count: int) -> Values:
-        """The wave's units from one on, of all of which there are zeros beyond the last one."""
+        """Loads the wave's units from one on, with zeros beyond the last one."""
         loaded: Values = []
         for number in range(count):
             unit = ((first + number) * _WAVES + self.wave).here
@@ -211,7 +213,7 @@ class _Writing:
         return sums
 
     def _added(self, acc: Values) -> ir.Value:
-        """The sum of all waves' parts of the fragment that this wave stores."""
+        """Returns the sum of all waves' parts of the fragment that this wave stores."""
         count = len(acc)
         parts = builder.lds(_WAVES * count * LANES * VALUES, "f32")
         for number, part in enumerate(acc):
@@ -225,7 +227,7 @@ class _Writing:
         return total
 
     def _store(self, total: ir.Value) -> None:
-        """Four neighbours of a row; of what is no row, or has been stored, behind the end of the buffer."""
+        """Stores four neighbours of a row. Missing or already stored rows go beyond the end of the buffer."""
         spec, (along, down) = self.spec, self.spec.fragments
         row, column = self.mine % down * COLUMNS + self.column, self.mine // down * COLUMNS + self.quarter * VALUES
         if self.bias is not None:
@@ -245,7 +247,7 @@ _BEYOND = BEYOND // _BYTES
 
 
 def _flat(value: ir.Value) -> tuple[ir.Value, Index]:
-    """An operand's memory, and where in it it begins, in elements."""
+    """Returns an operand's memory, and its offset in elements."""
     shape, strides = ir.RankedTensorType(value.type).shape, [1]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)

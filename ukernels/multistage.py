@@ -1,4 +1,4 @@
-"""MX × MX → f32 for tiles from 64×128 to 256×256: a multistage pipeline, whose waves share A and B in LDS.
+"""MX × MX → f32 for tiles from 64×128 to 256×256: a multistage pipeline whose waves share A and B in LDS.
 
 LDS holds a ring of `stages` steps along K, copied there without registers `stages - 1` ahead, and the scales of some K
 tiles. A step is a row of MFMA for each fragment of A that a wave has: the fragment, read two rows ahead, times all of
@@ -30,7 +30,7 @@ from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Waves, in_columns, unit_lay
 # Tiles
 
 _HALF_SLOTS = 4
-"""K tiles of half units whose scales LDS holds."""
+"""The number of K tiles of half units whose scales are in LDS."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,12 @@ class Tile(gemm.Tile):
     """A tile of this kind."""
 
     joinable: ClassVar[tuple[int, ...]] = (16, 32)
-    """A lane reads 16 bytes at a time. Of 6 bits a fragment has one and a half: banks conflict where two are joined."""
+    """The bytes of a fragment in a lane for which two may be joined: a lane reads 16 bytes at a time, and 6-bit
+    fragments of one and a half would conflict on banks."""
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
-        """What LDS holds of LHS and RHS: scales of two K tiles, or of one where a short ring gets a stage more.
+        """Returns the LDS staging of LHS and RHS: scales of two K tiles, or of one where a short ring buffer gets one
+        more stage.
 
         Scales are asked for in the second step of a K tile, as many K tiles ahead as there are slots, and read in the
         last step before they are used: by then they have come, with at most so many stages. Where waves meet later
@@ -76,21 +78,21 @@ _WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
     (16, 12, Waves(4, 2), ((4, 4), (6, 4))),
     (16, 16, Waves(2, 4, meet=1), _FP4),
 )
-"""Units along M and N, waves along both, and bits of elements for which no other tile is as fast, and which do not
+"""The units along M and N, waves along both, and bits of elements for which no other tile is as fast, and which do not
 spill registers: `benchmarks/basket.py`."""
 
 _TWO_ON_A_CU = (
     (in_columns(unit_layout(8, 8)), ((4, 4), (4, 6), (4, 8), (6, 4), (6, 6), (8, 4))),
     (unit_layout(16, 8), _FP4),
 )
-"""Of tiles of which a compute unit takes two at a time, of four waves each: for short K. And bits of elements for which
-there is room in half of 160 KB of LDS.
+"""The same for tiles of four waves of which two share a compute unit, for short K; and the bits of elements that fit
+into half of 160 KB of LDS.
 
 The larger one has no neighbours in its lanes: so the two wait less for each other, by replays.
 """
 
 _HALF = ((8, Waves(2, 4)), (16, Waves(2, 4, meet=1)))
-"""Units along M, by 16 along N, of tiles of half units, and their waves."""
+"""The units along M of tiles of half units with 16 along N, and their waves."""
 
 TILES = (
     *(Tile(in_columns(unit_layout(m, n)), -5, waves=waves, bits=bits) for m, n, waves, bits in _WHOLE),
@@ -102,16 +104,16 @@ TILES = (
 # The kernel
 
 _ROWS_AHEAD = 2
-"""Of MFMA, that a fragment of A is read ahead."""
+"""The number of rows of MFMA by which a fragment of A is read ahead."""
 
 _SCALE_STEP = 1
-"""In which scales are copied: past its meeting all waves have multiplied with those in their place."""
+"""The step in which scales are copied: after its barrier no wave uses the previous ones any more."""
 
 _MOST_PRIORITY = 3
 
 _COPIES_SHARED, _READ_ROWS_SHARED = 2, 3
-"""Where a compute unit takes two workgroups: copies in a row of MFMA, and rows in which B of the next step is read,
-found by replays: later reads take registers for less time."""
+"""For two workgroups on a compute unit: the copies in a row of MFMA, and the rows in which B of the next step is read,
+found by replays. Later reads occupy registers for less time."""
 
 
 class Multistage(Gemm):
@@ -123,7 +125,7 @@ class Multistage(Gemm):
         self._schedule()
 
     def _schedule(self) -> None:
-        """In which rows of a step what is copied and read.
+        """Returns the rows of a step in which copies and reads are issued.
 
         `copies`: by row, from `meet` on, A's or B's and which of a wave's; `read_rows`: of fragments of the next B.
         """
@@ -139,7 +141,7 @@ class Multistage(Gemm):
     # Prologue
 
     def _prologue(self) -> tuple[Values, Values, Values, Scales]:
-        """Asks for all steps but the last of a ring; reads what the first rows of MFMA take."""
+        """Starts copying all steps but the last of the ring buffer, and reads what the first rows of MFMA take."""
         for tile in range(self.slots):
             self._copy_scales(Index.of(tile), tile)
         for step in range(self.stages - 1):
@@ -166,7 +168,7 @@ class Multistage(Gemm):
     # Main loop
 
     def _main_loop(self, *first: Any) -> Values:
-        """All K tiles: accumulators, fragments that were read ahead, and scales are carried on."""
+        """Computes all K tiles. The loop carries accumulators, fragments that were read ahead, and scales."""
         if self.shares_cu:
             builder.set_priority(_MOST_PRIORITY)
             first = self._k_tile(Index.of(0), *first)
@@ -178,7 +180,7 @@ class Multistage(Gemm):
     def _k_tile(
         self, i: Index, acc: Values, a: Values, b: Values, scales: Scales
     ) -> tuple[Values, Values, Values, Scales]:
-        """Rows of MFMA, and what is copied and read between them.
+        """Computes rows of MFMA, interleaved with copies and reads.
 
         `a` are fragments of the next rows, `b` those of this step, and `next_b` of the next one: what is in registers.
         """
@@ -191,7 +193,7 @@ class Multistage(Gemm):
             is_last, next_b = step == self.steps - 1, list(b)
             for row in range(self.rows):
                 if row == self.meet:
-                    self._meet()
+                    self._barrier()
                     if step == _SCALE_STEP:
                         self._copy_scales(i + self.slots, slot)
                 if is_last:  # of the row before, whose place in registers is free; first of the last row
@@ -219,12 +221,12 @@ class Multistage(Gemm):
         return acc, a, b, next_scales
 
     def _places(self, i: Index, step: int) -> list[Index]:
-        """Of a step, counted from the first of K tile `i`, in both rings."""
+        """Returns the stages of a step, counted from the first of K tile `i`, in both ring buffers."""
         stage = (i * self.steps + step) % self.stages
         return [(stage * x.staging.stage_bytes).here for x in self.sides]
 
-    def _meet(self) -> None:
-        """All waves, when the next step is there. Who waits for a value in registers needs no barrier for that."""
+    def _barrier(self) -> None:
+        """Synchronises waves when the next step has arrived. Waiting for a value in registers needs no barrier."""
         builder.wait_groups(self.stages - 3)
         sched_barrier()
         s_barrier()

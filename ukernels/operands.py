@@ -25,19 +25,19 @@ from mxcomp.ukernels.builder import Factor, Index, select
 from mxcomp.ukernels.waves import BEYOND, BLOCK, LANES, SCALE, UNIT_PIECES, UNIT_ROWS, Pieces
 
 COPIED_SCALES, SCALE_VECTOR = 4, 4
-"""Scales that a lane copies at a time; those of which an MFMA takes one, by its number."""
+"""The number of scales that a lane copies at a time; and of those of which an MFMA selects one by its index."""
 
 
 @dataclass(frozen=True)
 class Staging:
-    """What a workgroup keeps in LDS of LHS or RHS.
+    """The LDS staging of LHS or RHS.
 
     Attributes:
         fragments: Along M or N.
         steps: MFMA along K that a K tile takes.
         fragment_bytes: Of a fragment in a lane.
         waves: That copy.
-        in_rows: Whether elements are as they are stored, row-major (`RowMajor`).
+        is_row_major: Whether elements are as they are stored, row-major (`RowMajor`).
         joined: Whether of each two of a wave's fragments the first one has the first four of each eight rows of both
             units, and the second one the others.
         stages, scale_slots: Steps of elements, and K tiles of scales, that LDS holds.
@@ -47,7 +47,7 @@ class Staging:
     steps: int
     fragment_bytes: int
     waves: int
-    in_rows: bool = False
+    is_row_major: bool = False
     joined: bool = False
     stages: int = 0
     scale_slots: int = 0
@@ -59,38 +59,38 @@ class Staging:
 
     @property
     def unit_stride(self) -> int:
-        """From one fragment in LDS to the next."""
+        """The distance of fragments in LDS."""
         return LANES * self.fragment_bytes
 
     @property
     def copies(self) -> int:
-        """By waves, of a step."""
+        """The number of copies by waves of a step."""
         return self.fragments * self.pieces.count
 
     @property
     def copy_turns(self) -> int:
-        """Of each wave."""
+        """The number of copies by each wave."""
         return -(-self.copies // self.waves)
 
     @property
     def scale_copies(self) -> int:
-        """By waves, of the scales of a K tile."""
+        """The number of copies by waves of the scales of a K tile."""
         return self.fragments * self.steps // COPIED_SCALES
 
     @property
     def scale_span(self) -> int:
-        """Units of which a copy has all scales: of half units it has those of two."""
+        """The number of units whose scales one copy has: of half units it is two."""
         return max(1, COPIED_SCALES // self.steps)
 
     @property
     def stage_bytes(self) -> int:
-        """Of a step, and of one fragment more for waves that have none to copy."""
+        """The bytes of a step, plus one fragment for waves that have none to copy."""
         is_uneven = self.copies % self.waves > 0
         return (self.fragments + is_uneven) * LANES * self.fragment_bytes
 
     @property
     def scale_bytes(self) -> int:
-        """Of the scales of a K tile."""
+        """The bytes of the scales of a K tile."""
         return (self.scale_copies + (self.scale_copies % self.waves > 0)) * LANES * COPIED_SCALES
 
     @property
@@ -103,18 +103,19 @@ class Staging:
 
     @property
     def unit_bytes(self) -> int:
-        """From one unit's K tile in memory to its next."""
+        """The distance in memory of K tiles of a unit."""
         return self.steps * LANES * self.fragment_bytes
 
 
 def stages_in(sides: Sequence[Staging], scale_slots: int, room: int) -> int:
-    """Steps of LHS and RHS for which so many bytes of LDS have room, beside scales of so many K tiles."""
+    """Returns the number of steps of LHS and RHS that fit into so many bytes of LDS, with scales of so many K tiles."""
     room -= sum(scale_slots * each.scale_bytes for each in sides)
     return room // sum(each.stage_bytes for each in sides)
 
 
 def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[ir.RankedTensorType, ...]:
-    """Of a kernel over units: LHS, RHS, their scales, and accumulators, which are its result."""
+    """Returns the argument types of a kernel over units: LHS, RHS, their scales, and accumulators, which are its
+    result."""
     kinds = (*elements, SCALE, SCALE)
     units = layout.units or (1, 1)
     taken = (
@@ -126,7 +127,7 @@ def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[
 
 
 _QUAD = 4
-"""Rows of a fragment whose accumulators a lane has."""
+"""The number of rows of a fragment whose accumulators a lane has."""
 
 _UNITS, _ROWS = 1, 6
 """Dimensions of an operand: [1, units, K tiles, 1, steps, blocks, rows, bytes]."""
@@ -151,15 +152,15 @@ class Operand:
         return packed_buffer(elements, self._k_tiles, self.staging.fragment_bytes)
 
     def stage(self) -> None:
-        """Takes what it needs of LDS for elements."""
+        """Allocates LDS for elements."""
         self._ring = builder.lds(self.staging.ring_bytes)
 
     def stage_scales(self) -> None:
-        """The same for scales."""
+        """Allocates LDS for scales."""
         self._scale_tiles = builder.lds(self.staging.scale_ring_bytes)
 
     def distribute(self, wave: Index, lane: Index, first: Index) -> None:
-        """Tells a lane what it copies, and reads: of its wave's fragments, `first` is the first."""
+        """Sets the parts that a lane copies, and reads; `first` is the first of its wave's fragments."""
         self._wave = wave
         span = self.staging.scale_span
         self._copied = self._copied_by(lane)
@@ -170,18 +171,19 @@ class Operand:
         self._scales_read_from = self._place_in_scales(first, unit, owner).here
 
     def _place_in_ring(self, first: Index, unit: Index, lane: Index) -> Index:
-        """Where in a step, in LDS, a lane's part begins of a unit behind the first one of a wave."""
+        """Returns the index in a step, in LDS, of a lane's part of a unit, counted from the wave's first one."""
         return (first + unit) * self.staging.unit_stride + lane * self.staging.pieces.read
 
     def _place_in_scales(self, first: Index, unit: Index, lane: Index) -> Index:
         return ((first + unit) * LANES + lane) * self.staging.steps
 
     def in_bounds(self, tile: Index) -> Index:
-        """A K tile, or the one beyond where it is behind the last one."""
+        """Returns a K tile, or the out-of-bounds one after the last."""
         return select(tile < self._k_tiles, tile, self.beyond)
 
     def copy(self, tile: Index, step: int, to: Index, turns: Iterable[int] | None = None) -> None:
-        """Asks for a step of a K tile, which is to lie at a place in the ring: each wave its part, or some turns."""
+        """Starts the copy of a step of a K tile to a stage of the ring buffer: each wave its part, or some rounds of
+        it."""
         pieces, staging = self.staging.pieces, self.staging
         for number, is_real in self._shared_out(staging.copies, turns):
             fragment, piece = number // pieces.count, number % pieces.count
@@ -193,7 +195,7 @@ class Operand:
             builder.copy_to_lds(self._source, source, self._ring, place, pieces.size)
 
     def copy_scales(self, tile: Index, slot: Index | int) -> None:
-        """Asks for the scales of a K tile, which are to lie in a slot."""
+        """Starts the copy of the scales of a K tile to a slot."""
         staging, scale_pieces = self.staging, -(-self.staging.steps // COPIED_SCALES)
         for number, is_real in self._shared_out(staging.scale_copies):
             real, place_of, real_tile = self._real(is_real, number, staging.scale_copies, tile)
@@ -204,7 +206,7 @@ class Operand:
             builder.copy_to_lds(self._scale_source, place, self._scale_tiles, Index.of(to), COPIED_SCALES)
 
     def fragment(self, number: int, place: Index) -> ir.Value:
-        """Reads one of the wave's fragments of a step that lies at a place in the ring."""
+        """Reads one of the wave's fragments of a step from a stage of the ring buffer."""
         pieces, size = self.staging.pieces, self.staging.fragment_bytes
         of_two = number % len(self._read_from)
         first = place + (number - of_two) * (LANES * size) + self._read_from[of_two]
@@ -219,17 +221,19 @@ class Operand:
         return builder.padded(builder.read_lds(self._scale_tiles, at, staging.steps), max(staging.steps, SCALE_VECTOR))
 
     def factor(self, fragment: ir.Value, scales: ir.Value, step: int) -> Factor:
-        """A fragment of a step as an MFMA takes it, and its scale, one of those of all steps."""
+        """Returns a fragment of a step as an MFMA takes it, and its scale, one of those of all steps."""
         return factor(fragment, self.element, scales, step)
 
     def _shared_out(self, copies: int, turns: Iterable[int] | None = None) -> Iterator[tuple[Index, ir.Value | None]]:
-        """The numbers of what this wave copies; where copies cannot be shared out evenly, whether there is such."""
+        """Yields the numbers of what this wave copies; where copies cannot be shared evenly, with whether each
+        exists."""
         for turn in range(-(-copies // self.staging.waves)) if turns is None else turns:
             number = self._wave + turn * self.staging.waves
             yield number, number < copies if copies % self.staging.waves else None
 
     def _real(self, is_real: ir.Value | None, number: Index, count: int, tile: Index) -> tuple[Index, Index, Index]:
-        """What is copied, its place in LDS, and its K tile: one beyond, to a place that nobody reads, if not real."""
+        """Returns what is copied, its index in LDS, and its K tile: an out-of-bounds one, to an unused index, if not
+        real."""
         if is_real is None:
             return number, number, tile
         return select(is_real, number, 0), select(is_real, number, count), select(is_real, tile, self.beyond)
@@ -238,11 +242,11 @@ class Operand:
 
     @property
     def _tile_bytes(self) -> int:
-        """From one K tile to the next."""
+        """The distance of K tiles in bytes."""
         return self.staging.unit_bytes
 
     def _copied_by(self, lane: Index) -> Index:
-        """The byte of a piece of a fragment that a lane copies from."""
+        """Returns the byte of a piece of a fragment that a lane copies from."""
         pieces = self.staging.pieces
         if not self.staging.joined:
             return (lane * pieces.lane).here
@@ -251,11 +255,11 @@ class Operand:
 
     @property
     def _is_odd(self) -> Index:
-        """Whether this wave copies every other unit, and not those before them: 1 or 0."""
+        """Returns 1 if this wave copies the second of each pair of units, else 0."""
         return self._wave // self.staging.pieces.count % 2
 
     def _reads(self, lane: Index) -> tuple[Index, Index, list[Index]]:
-        """Whose part of a fragment a lane reads, by numbers of the unit and of the lane, and who has copied it.
+        """Returns whose part of a fragment a lane reads, by numbers of the unit and of the lane, and who has copied it.
 
         Of two fragments that are joined, that of the first one, and who has copied them: the second one's is `_QUAD`
         rows behind.
@@ -272,28 +276,28 @@ class Operand:
 
     @property
     def _fragment_stride(self) -> Index:
-        """From one unit to the next, in bytes."""
+        """The distance of units in bytes."""
         return self._k_tiles * self._tile_bytes
 
 
 def _of_two(row: Index) -> tuple[Index, Index]:
-    """The unit, and its row, that a lane for a row of a fragment reads for the first one of two that are joined."""
+    """Returns the unit, and its row, that a lane reads for a row of the first of two joined fragments."""
     quad, second = (row // _QUAD).here, (row // (2 * _QUAD)).here
     return second, (quad % 2 * (2 * _QUAD) + row % _QUAD).here
 
 
 class RowMajor(Operand):
-    """Elements of 4 bits as they are stored, row-major; only scales are packed.
+    """Row-major elements of 4 bits, as they are stored; only scales are packed.
 
     A step takes 64 bytes of a row. A lane loads 16 of them, a chunk. Rows lie in LDS one after the other, their four
     chunks under a key of the row, by which the 16 lanes of a read meet no bank twice.
     """
 
     CHUNKS = 4
-    """Of a row in a step."""
+    """The number of chunks of a row in a step."""
 
     def _opened(self, elements: ir.Value) -> ir.Value:
-        """[1, units, K tiles, 1, steps, chunks, rows, bytes], of which units and rows have strides of the program's."""
+        """Returns [1, units, K tiles, 1, steps, chunks, rows, bytes] with dynamic strides of units and rows."""
         chunk, tile = self.staging.fragment_bytes, self.CHUNKS * self.staging.fragment_bytes
         shape = [*build.static_sizes(elements)[:-1], chunk]
         strides = [None, None, tile * self.staging.steps, tile * self.staging.steps, tile, chunk, None, 1]
@@ -322,25 +326,27 @@ class RowMajor(Operand):
 
 
 def _key(row: Index) -> Index:
-    """What the chunks of a row are stored under: 0, 2, 3, 1 for rows from 0, 4, 8 and 12."""
+    """Returns the swizzle of the chunks of a row: 0, 2, 3, 1 for rows from 0, 4, 8 and 12."""
     return row // 8 + (row // 4 + row // 8) % 2 * 2
 
 
 def _strides(shape: Sequence[int | None]) -> list[int | None]:
-    """Of a packed operand, which is in one piece in a unit: the dimension of K tiles is that of unknown size."""
+    """Returns the strides of a packed operand, contiguous in a unit; the dimension of K tiles is that of unknown
+    size."""
     k_tiles = shape.index(None)
     return [*[None] * k_tiles, *(prod(size or 1 for size in shape[i + 1 :]) for i in range(k_tiles, len(shape)))]
 
 
 def packed_buffer(operand: ir.Value, k_tiles: Index, fragment_bytes: int | None = None) -> ir.Value:
-    """A packed operand as bytes in global memory: elements, of which a fragment is so many in a lane, or scales."""
+    """Returns a packed operand as bytes in global memory: elements, of which a fragment is so many in a lane, or
+    scales."""
     shape = build.static_sizes(operand)
     shape = [*shape[:-1], fragment_bytes or shape[-1]]
     return builder.buffer(operand, k_tiles, shape, _strides(shape))
 
 
 def factor(fragment: ir.Value, element: str, scales: ir.Value, number: int) -> Factor:
-    """A lane's bytes of a fragment, and four of its scales, among which an MFMA finds the fragment's by its number."""
+    """Returns a lane's bytes of a fragment, and four of its scales. An MFMA selects the fragment's by its index."""
     first, (size,) = number // SCALE_VECTOR * SCALE_VECTOR, ir.VectorType(scales.type).shape
     block = builder.bitcast(fragment, element, BLOCK)
     four = builder.padded(builder.part(scales, first, min(SCALE_VECTOR, size)), SCALE_VECTOR)
@@ -348,7 +354,7 @@ def factor(fragment: ir.Value, element: str, scales: ir.Value, number: int) -> F
 
 
 def in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:
-    """Where a byte of a K tile lies: [(1,) units, K tiles, …], and the byte in the last dimension."""
+    """Returns the index of a byte of a K tile: [(1,) units, K tiles, …], and the byte in the last dimension."""
     kind, zero = ir.MemRefType(buffer.type), Index.of(0)
     k_tiles = kind.shape.index(build.DYNAMIC)
     return [*[zero] * (k_tiles - 1), fragment, tile, *[zero] * (kind.rank - k_tiles - 2), byte]

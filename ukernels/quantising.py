@@ -27,42 +27,43 @@ from mxcomp.ukernels.split_k import Flight, Streamed
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
 
 MOST_ROWS = 16
-"""Of a unit."""
+"""The number of rows of a unit."""
 SOURCE_BITS = {"bf16": 16, "f16": 16, "f32": 32}
-"""Of activations, by MLIR type."""
+"""The bits of activations, by MLIR type."""
 
 _LOAD, _WORD_BITS = 4, 32
-"""Words of 32 bits that a lane loads at a time: LLVM takes vectors of bytes apart."""
+"""The number of words of 32 bits that a lane loads at a time: LLVM splits vectors of bytes."""
 
 
 def fragment(units_m: int) -> tuple[int, ...]:
-    """Shape of the result of a unit along N: units along M where there are more, groups of lanes, lanes, values."""
+    """Returns the shape of the result of a unit along N: units along M where there are several, groups of lanes, lanes,
+    values."""
     return (*(() if units_m == 1 else (units_m,)), 4, 16, 4)
 
 
 _SPILLING = ((32, 2, 6), (32, 2, 8), (32, 4, 4))
-"""Bits of activations, units along N and bits of an RHS element for which there is no instance, as registers would be
-spilled: found by compiling all (benchmarks/kernel_times.py)."""
+"""Bits of activations, units along N and bits of an RHS element without an instance, as registers would spill: found by
+compiling all (benchmarks/kernel_times.py)."""
 
 _ELEMENTS = tuple(kind for kind in ELEMENT_TYPES if element_format(kind).loadable)
-"""LHS elements that conversion instructions of vectors make: no 6-bit ones."""
+"""The LHS elements that conversion instructions of vectors produce: no 6-bit ones."""
 
 
 @dataclass(frozen=True)
 class Instance(family.Instance):
-    """A member: the tile, and the types, of an instance of `split_k.py`, its kernel, and the bits of an activation."""
+    """A member: the tile and types of an instance of `split_k.py`, its kernel, and the bits of an activation."""
 
     kernel: type[FlatStream]
     bits: int
 
     @property
     def name(self) -> str:
-        """For example mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
+        """The name, for example mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
         return super().name.replace("mx_", self.kernel.prefix.format(self.bits), 1)
 
     @property
     def plain(self) -> family.Instance:
-        """The one that takes the same RHS, and an LHS that is packed."""
+        """The instance with the same RHS, and a packed LHS."""
         return family.Instance(self.tile, self.elements, split_k.Stream)
 
     @property
@@ -76,7 +77,7 @@ class Instance(family.Instance):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Types of what it quantises."""
+        """The types of activations."""
         return tuple(source for source, bits in SOURCE_BITS.items() if bits == self.bits)
 
     def missing(self, target: Target) -> str:
@@ -85,17 +86,18 @@ class Instance(family.Instance):
 
     @property
     def timed_rows(self) -> tuple[int, int]:
-        """Between which its times are known: the fewest that no fewer units have room for, and the most."""
+        """The numbers of rows between which its times are known: the fewest that need its units, and the most."""
         rows = self.layout.workgroup_tile[0]
         return (1 if rows == MOST_ROWS else rows // 2 + 1), rows
 
     @property
     def most_rows(self) -> int:
-        """That there may be in its units along M."""
+        """The largest number of rows in its units along M."""
         return max(self.timed_rows)
 
     def covers(self, m: int, n: int, k: int) -> bool:
-        """Whether it computes a problem of this size: of more than one unit along N, and of more than one block of LHS.
+        """Returns whether it computes a problem of this size: more than one unit along N, and more than one block of
+        LHS.
 
         IREE would drop the loop over a single one, and with it what it was told of the others.
         """
@@ -104,7 +106,8 @@ class Instance(family.Instance):
         return 1 <= m <= self.most_rows and units > 1 and m * k > BLOCK and k % BLOCK == 0
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        """Words of activations, by blocks; bytes of elements and of scales, by units and K tiles; the result.
+        """Returns the argument types: words of activations, by blocks; bytes of elements and of scales, by units and K
+        tiles; the result.
 
         Of several matrices elements and scales of each, and so many results. Nothing has a dimension that is 1: IREE
         drops such of an operation that it knows nothing special of.
@@ -125,13 +128,13 @@ TILES = [
     and tile.threads > LANES
     and tile.units[LHS] == 1
 ]
-"""Those of one unit along M."""
+"""The tiles of one unit along M."""
 
 # The kernel
 
 
 class Activations:
-    """Rows of activations as they are, of which a lane loads 32 a step, a block: those that it multiplies.
+    """Rows of activations, of which a lane loads the 32 of a block per step, which it multiplies.
 
     Rows behind the last, and blocks behind the last of a row, are loaded from out of the buffer's range.
     """
@@ -144,7 +147,7 @@ class Activations:
         self.rows = all_blocks // blocks
 
     def distribute(self, lane: Index) -> None:
-        """Tells a lane its rows: of each unit one."""
+        """Sets a lane's row of each unit."""
         self._group, row = (lane // UNIT_ROWS).here, lane % UNIT_ROWS
         rows = [(row + unit * UNIT_ROWS).here for unit in range(self.units)]
         self._rows = [(row.times(self._blocks), select(row < self.rows, self._blocks, 0)) for row in rows]
@@ -164,25 +167,25 @@ class Activations:
         ]
 
     def _load(self, row: tuple[Index, Index], block: Index, words: Sequence[Index]) -> Values:
-        """Pieces of a block of a row."""
+        """Loads pieces of a block of a row."""
         start, blocks = row
         there = select(block < blocks, start + block, BEYOND // (self._words * _WORD_BITS // 8))
         return [builder.load(self._source, [there, word], _LOAD) for word in words]
 
     def _parts(self) -> list[tuple[Index, list[Index]]]:
-        """The blocks of a step that a lane has a part of, and where pieces of it begin."""
+        """Returns the blocks of a step that a lane has a part of, and where pieces of it begin."""
         return [(self._group, [Index.of(word) for word in range(0, self._words, _LOAD)])]
 
 
 class FlatStream(split_k.Stream):
-    """What kernels have in common that take activations, and of which units are operands of few dimensions."""
+    """The base of kernels that take activations, with units in operands of few dimensions."""
 
     operands, prefix = "quantising", "mx_fused_quant{}_"
-    """What the match rule calls their operands; how names begin, for so many bits of an activation."""
+    """The match rule's name for their operands; and the prefix of names for so many bits of an activation."""
     weights: type[Streamed] = Streamed
 
     def _weights(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
-        """How many blocks a row has, and RHS: elements and scales of one or more."""
+        """Sets up the number of blocks in a row, and RHS: elements and scales of one or more matrices."""
         (blocks,) = builder.call("blocks", [], ir.IndexType.get())
         self.k_tiles = Index.of(build.dim(given[0], 1))
         buffers = [packed_buffer(each, self.k_tiles) for each in given]
@@ -191,13 +194,14 @@ class FlatStream(split_k.Stream):
         return Index.of(blocks), [self.weights(pair, element, units, self.steps) for pair in pairs]
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
-        """A share has columns of one row of fragments, which is a dimension where there are more."""
+        """Returns the shape of a share: columns of one row of fragments, which is a dimension where there are
+        several."""
         rows = [row] if self.units[LHS] > 1 else []
         return [self.columns, *(1 for _ in rows), 1, 1, self.values], [column, *rows, *in_fragment]
 
 
 class Quantising(FlatStream):
-    """Writes the kernel of an instance: `split_k.Stream`, but for LHS.
+    """Writes the kernel of an instance: `split_k.Stream` with another LHS.
 
     A lane loads the 32 activations of a block as they are, and `@quantise`, the model's own arithmetic, makes elements
     and a scale of them. Every workgroup quantises for itself, each of its waves what no other wave multiplies.
@@ -217,7 +221,7 @@ class Quantising(FlatStream):
         self.x.distribute(self.lane)
 
     def _prologue(self) -> list[Flight]:
-        """Flights of weights, a K tile of LHS, and words of the next one."""
+        """Loads weights, a K tile of LHS, and words of the next one."""
         words = self._load(self.wave)
         flights = super()._prologue()
         quantised = self._quantised(words)
@@ -229,7 +233,7 @@ class Quantising(FlatStream):
         return words
 
     def _quantised(self, words: Flight) -> Flight:
-        """A K tile of LHS: scales, and each step's fragment."""
+        """Returns a quantised K tile of LHS: scales, and each step's fragment."""
         i8 = ir.IntegerType.get_signless(8)
         kinds = builder.byte_vector(MFMA.lane_bytes(self.instance.elements[LHS])), i8
         blocks = [builder.call("quantise", [builder.joined(pieces)], *kinds) for (pieces,) in words]

@@ -93,7 +93,7 @@ class Rows:
         return self.groups * self.parts
 
     def text(self) -> str:
-        """The kernel's module. Needs a current context."""
+        """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         function = builder.function(self.name, [*self.inputs, *results], *results)
         block = function.operation.regions[0].blocks[0]
@@ -106,7 +106,7 @@ class Rows:
         return str(made)
 
     def _written(self, new: Values, table: ir.Value, caches: Values) -> Values:
-        """What all threads make of caches."""
+        """Returns what all threads make of caches."""
         workgroup = builder.workgroup()
         mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
         forall = scf.ForallOp([0], [self.threads], [1], caches, mapping=mapping)
@@ -138,7 +138,7 @@ class Rows:
         return made
 
     def _place(self, table: ir.Value, group: Index, row: Index) -> Index:
-        """Where a row goes, by an integer with a sign."""
+        """Returns where a row goes, by an integer with a sign."""
         number = group // self.sharing * (self.rows if self.by_row else 1) + (row if self.by_row else 0)
         if self.table == 1:
             number = Index.of(0)
@@ -148,7 +148,7 @@ class Rows:
         return Index.of(builder.element(whole, 0)) + row * self.step + self.number
 
     def _put(self, new: ir.Value, cache: ir.Value, start: Index, is_here: ir.Value, at: Values) -> ir.Value:
-        """A cache with a piece of a row, if its place is here."""
+        """Returns a cache with a piece of a row, if its place is here."""
         shape, dynamic = [1, 1, self.piece], [0, build.DYNAMIC, build.DYNAMIC]
         kind = build.tensor_type(shape, self.element)
         before = tensor.ExtractSliceOp(kind, cache, at, [], [], dynamic, shape, [1] * 3).result

@@ -1,4 +1,4 @@
-"""What kernels of attention have in common: powers of 2, and sums and largest values of lanes of a wave."""
+"""Arithmetic of softmax: powers of 2, and sums and maxima over lanes of a wave."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from mxcomp.ukernels import builder
 Combining: TypeAlias = Callable[[ir.Value, ir.Value], ir.Value]
 
 LOWEST = -3.4028234663852886e38
-"""The lowest f32, below which a score only is that of a key that is not seen."""
+"""The lowest f32, which marks the score of a hidden key."""
 
 _ROTATIONS = (8, 4, 2, 1)
 
 
 def exp2(value: ir.Value) -> ir.Value:
-    """2 to the power of an f32, by the instruction for it."""
+    """Returns 2 to the power of an f32, by the instruction for it."""
     return rocdl.exp2(value.type, value)
 
 
 def inverse(value: ir.Value) -> ir.Value:
-    """1 divided by an f32, by the instruction for it."""
+    """Returns 1 divided by an f32, by the instruction for it."""
     return rocdl.rcp(value.type, value)
 
 
 def largest(one: ir.Value, other: ir.Value) -> ir.Value:
-    """The larger one of two numbers, and of a number and none the number."""
+    """Returns the larger of two numbers, and of a NaN and a number the number."""
     return arith.MaxNumFOp(one, other).result
 
 
@@ -38,7 +38,7 @@ def added(one: ir.Value, other: ir.Value) -> ir.Value:
 
 
 def tree(combine: Combining, values: Sequence[ir.Value]) -> ir.Value:
-    """All of some values, combined by pairs."""
+    """Returns all values combined by pairs."""
     if len(values) == 1:
         return values[0]
     half = len(values) // 2
@@ -46,24 +46,24 @@ def tree(combine: Combining, values: Sequence[ir.Value]) -> ir.Value:
 
 
 def number(value: float) -> ir.Value:
-    """A constant f32."""
+    """Returns a constant f32."""
     return arith.ConstantOp(ir.F32Type.get(), value).result
 
 
 def splat(value: ir.Value, size: int) -> ir.Value:
-    """A vector of the same value."""
+    """Returns a vector of equal values."""
     return vector.BroadcastOp(ir.VectorType.get([size], value.type), value).result
 
 
 def of_column(value: ir.Value, combine: Combining) -> ir.Value:
-    """An f32 of the four lanes that are 16 apart, in each of them."""
+    """Combines an f32 over the four lanes that are 16 apart, with the result in each of them."""
     for swap in (rocdl.Permlane16SwapOp, rocdl.Permlane32SwapOp):
         value = combine(*swapped(swap, value, value))
     return value
 
 
 def of_wave(value: ir.Value, combine: Combining) -> ir.Value:
-    """An f32 of all lanes, in each of them."""
+    """Combines an f32 over all lanes, with the result in each of them."""
     kind = ir.Attribute.parse("#amdgpu<dpp_perm<row_ror>>")
     for distance in _ROTATIONS:
         by = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), distance)
@@ -72,13 +72,13 @@ def of_wave(value: ir.Value, combine: Combining) -> ir.Value:
 
 
 def of_lane(value: ir.Value, lane: int) -> ir.Value:
-    """What one lane has, in all of them."""
+    """Returns one lane's value in all lanes."""
     bits = arith.BitcastOp(ir.IntegerType.get_signless(32), value).result
     return arith.BitcastOp(value.type, rocdl.readlane(bits.type, bits, builder.i32(lane))).result
 
 
 def swapped(swap: Callable[..., ir.OpView], one: ir.Value, other: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Two f32, of which odd rows of lanes of the first, and even ones of the second, have changed places."""
+    """Exchanges odd rows of lanes of the first f32 with even ones of the second."""
     i32 = ir.IntegerType.get_signless(32)
     bits = [arith.BitcastOp(i32, each).result for each in (one, other)]
     pair = swap(ir.Type.parse("!llvm.struct<(i32, i32)>"), *bits, False, False).res

@@ -1,4 +1,4 @@
-"""MX × MX → f32 for few rows: split-K over the waves of a workgroup, operands direct to registers.
+"""MX × MX → f32 for few rows: split-K over the waves of a workgroup, operands directly to registers.
 
 A problem of few rows is limited by memory, and what a wave multiplies no other wave needs. So each wave computes the
 whole tile over K tiles of its own: wave w those of w, w + waves, w + 2 · waves, … Nothing goes through LDS, and nobody
@@ -49,30 +49,30 @@ from mxcomp.ukernels.waves import (
 # Tiles
 
 _TILES = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 4, 4))
-"""Units along M and N, and waves along K."""
+"""The units along M and N, and the waves along K, of tiles."""
 
-_ALONE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8))
-"""Units along M and N of a single wave, of which a compute unit takes many: for short K."""
+_SINGLE_WAVE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8))
+"""The units along M and N of tiles of a single wave, many of which share a compute unit: for short K."""
 
-_HALF_ALONE = ((1, 2), (4, 8), (8, 2), (8, 4))
-"""The same of half units."""
+_HALF_SINGLE_WAVE = ((1, 2), (4, 8), (8, 2), (8, 4))
+"""The same for half units."""
 
 _ALL = family.ALL_BITS
 _FEW_ROWS: tuple[tuple[int, int, int, family.Pairs], ...] = (
     (2, 1, 4, _ALL), (2, 2, 8, ((4, 4), (8, 4), (8, 6))), (2, 4, 8, ((4, 4), (8, 4))),
     (8, 1, 4, _ALL), (8, 2, 8, _ALL), (8, 4, 8, ((6, 4), (8, 4))), (8, 2, 1, ((6, 6), (6, 8), (8, 6), (8, 8))),
 )  # fmt: skip
-"""Rows that some tiles of one unit along M load of it, for M of as many at most: with units along N, waves along K, and
-bits of elements for which they are the fastest.
+"""Tiles of one unit along M that load only so many rows of it, for M of at most as many: with units along N, waves
+along K, and bits of elements for which they are the fastest.
 
 All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
 """
 
 _REGISTERS = 512
-"""Of a SIMD, for the waves that share it, with which tiles were compiled."""
+"""The registers of a SIMD, shared by its waves, with which tiles were compiled."""
 
 _SUM_BYTES = 4
-"""Of an accumulator: f32."""
+"""The size of an accumulator, an f32."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Tile(family.Tile):
     """A tile of this kind."""
 
     def fits(self, elements: tuple[str, str], registers: int = _REGISTERS) -> bool:
-        """Whether it is for these elements, and a wave's registers have room for what is in flight.
+        """Returns whether it is for these elements, and a wave's registers have room for the data in flight.
 
         That was found by compiling all, as others spill. Registers of a fragment in a lane are four, or eight: six
         count as eight.
@@ -94,7 +94,7 @@ class Tile(family.Tile):
         return super().objection(elements, target) or ("" if self.fits(elements, target.registers) else few)
 
     def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
-        """Of parts that waves add up. A wave alone has all of the result."""
+        """Returns the bytes of parts that waves sum. A single wave has the whole result."""
         return _SUM_BYTES * LANES * VALUES * prod(self.fragments) * self.waves.k if self.waves.k > 1 else 0
 
 
@@ -104,30 +104,30 @@ TILES = (
         Tile(replace(unit_layout(1, n), lhs_row_lines=True), -4, waves=Waves(k=k, lhs_rows=rows), bits=bits)
         for rows, n, k, bits in _FEW_ROWS
     ),
-    *(Tile(unit_layout(m, n), -6) for m, n in _ALONE),
-    *(Tile(unit_layout(m, n, HALF_STEPS), -7) for m, n in _HALF_ALONE),
+    *(Tile(unit_layout(m, n), -6) for m, n in _SINGLE_WAVE),
+    *(Tile(unit_layout(m, n, HALF_STEPS), -7) for m, n in _HALF_SINGLE_WAVE),
 )
 
 # Operands
 
 _NO_ROW = 3 * 2**30
-"""Bytes from its start that no buffer has, for rows of a fragment that are not loaded.
+"""An out-of-bounds byte offset, for rows of a fragment that are not loaded.
 
 With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
 """
 
 Flight: TypeAlias = list[Any]
-"""What is in registers of an operand's K tile, or on its way there: scales, and each step."""
+"""An operand's K tile in registers, or in flight: scales, and each step."""
 
 
 class InFlight(Protocol):
     """LHS or RHS, of which a K tile is in flight while another one is multiplied, step by step."""
 
     def distribute(self, lane: Index) -> None:
-        """Tells a lane where its part of a fragment lies."""
+        """Sets a lane's offset in a fragment."""
 
     def first(self, tile: Index, has_any: ir.Value) -> Index:
-        """A wave's first K tile, or where it has none, what it may load."""
+        """Returns a wave's first K tile, or one that it may load where it has none."""
 
     def scales(self, tile: Index) -> Values:
         """Loads a lane's scales of a K tile, of each unit."""
@@ -136,11 +136,11 @@ class InFlight(Protocol):
         """Loads a lane's part of a step of a K tile: pieces of each unit's fragment."""
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
-        """What is multiplied of a step: each unit's."""
+        """Returns each unit's factor of a step."""
 
 
 class Streamed:
-    """LHS or RHS in units, loaded straight into registers: a lane's part of a fragment, as an MFMA takes it.
+    """LHS or RHS in units, loaded directly into registers: a lane's part of a fragment, as an MFMA takes it.
 
     Of few `rows` no others are loaded; the four blocks of one lie together then (`lhs_row_lines`).
     """
@@ -158,13 +158,13 @@ class Streamed:
         self._scales_from = (lane * self.steps).here
 
     def _pieces_of(self, lane: Index) -> tuple[Index, int]:
-        """Where a lane's part of a fragment begins, and from one piece of it to the next."""
+        """Returns the index of a lane's part of a fragment, and the distance of its pieces."""
         pieces = self._pieces
         lies_together = pieces.read != pieces.size
         return (lane * pieces.read).here, pieces.size if lies_together else pieces.step
 
     def _row_of(self, lane: Index, rows: int) -> tuple[Index, int]:
-        """The same of a row in one piece: of 8-bit elements, first halves of its blocks and then second ones."""
+        """Returns the same of a contiguous row: of 8-bit elements, first halves of its blocks and then second ones."""
         row, block, size = lane % UNIT_ROWS, lane // UNIT_ROWS, self._pieces.size
         is_in_halves = not MFMA.holds_blocks(self.element)
         at = row * (BLOCKS * self._size) + block * (size if is_in_halves else self._size)
@@ -205,11 +205,12 @@ class Stream(Kernel):
         self._share_out(self.waves)
 
     def _turn(self) -> tuple[int, int]:
-        """Steps of a turn of the loop, and K tiles from one turn of a wave to its next."""
+        """The steps of an iteration of the loop, and the distance in K tiles of a wave's iterations."""
         return self.layout.intrinsics_k, self.waves
 
     def _share_out(self, waves: int) -> None:
-        """What each of so many waves adds up: some rows or columns of fragments, or some values in a lane of one."""
+        """Returns the share of the sum of each of so many waves: rows or columns of fragments, or values in a lane of
+        one."""
         (m, n), self.sharing = self.units, waves
         values = max(1, m * n * VALUES // waves)
         self.values = min(VALUES, values)
@@ -224,7 +225,7 @@ class Stream(Kernel):
         self.parts = [builder.lds(self.waves * self._part, "f32") for _ in range(results)]
 
     def _operands(self, *given: ir.Value) -> None:
-        """A and B."""
+        """Returns A and B."""
         lhs, rhs, lhs_scale, rhs_scale = given
         self.k_tiles = Index.of(build.dim(lhs, 2))
         a = self._operand(LHS, lhs, lhs_scale, self.instance.tile.max_m)
@@ -250,7 +251,7 @@ class Stream(Kernel):
         return self._loaded(*self.streamed)
 
     def _loaded(self, *operands: InFlight) -> list[Flight]:
-        """Loads the wave's first K tile of operands, or what is out of bounds."""
+        """Loads the wave's first K tile of operands, or an out-of-bounds one."""
         tiles = {x: x.first(self.wave, self.has_any) for x in operands}
         flights = {x: [x.scales(tile)] for x, tile in tiles.items()}
         for step in range(self.steps):
@@ -263,7 +264,7 @@ class Stream(Kernel):
     # Main loop
 
     def _main_loop(self, *flights: Flight) -> Values:
-        """All of the wave's K tiles: while a step is multiplied, others are loaded for the next K tile."""
+        """Computes all of the wave's K tiles: while a step is multiplied, others are loaded for the next K tile."""
         last = self.k_tiles + -self.turn
         if self.waves > 1:
             builder.fence()  # or LLVM would load the first K tile where only waves that have one come by
@@ -291,12 +292,12 @@ class Stream(Kernel):
             acc[number] = builder.scaled_mfma(self.layout.shape, a, b, acc[number])
 
     def _factors(self, step: int, flights: Sequence[Flight]) -> tuple[Sequence[Factor], Sequence[Factor]]:
-        """A's and B's of a step."""
+        """Returns A's and B's factors of a step."""
         b, a = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
         return a, b
 
     def _last_k_tile(self, acc: Values, flights: Sequence[Flight]) -> Values:
-        """Behind it nothing is loaded, which would be waited for."""
+        """Computes the last K tile, after which nothing is loaded that would be waited for."""
 
         def multiplied() -> Values:
             sums = list(acc)
@@ -310,7 +311,8 @@ class Stream(Kernel):
     # Epilogue
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        """Each wave adds up a share of all waves' parts: some fragments, or some of a fragment's values in a lane."""
+        """Sums the parts of all waves; each wave has a share: some fragments, or some of a fragment's values in a
+        lane."""
         wave = self.wave if self.sharing > 1 else Index.of(0)
         of_fragment, of_row = VALUES // self.values, self.units[RHS] // self.columns
         mine, value = wave // of_fragment, wave % of_fragment * self.values
@@ -321,11 +323,11 @@ class Stream(Kernel):
         threads.store(acc, *self._stored(row, column, [*lane_place, value]))
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
-        """The shape of a wave's share of the result, and its place."""
+        """Returns the shape of a wave's share of the result, and its index."""
         return [1, 1, self.rows, self.columns, 1, 1, self.values], [0, 0, row, column, *in_fragment]
 
     def _added(self, acc: Values, first: Index, value: Index) -> Values:
-        """The sum of all waves' parts, from a fragment, and a value of it, on."""
+        """Returns the sum of all waves' parts, from a fragment, and a value of it, on."""
         count, mine = prod(self.units), range(self.rows * self.columns)
         for number, part in enumerate(acc):
             place = self._place(self.wave, Index.of(number % count), Index.of(0))
@@ -339,12 +341,12 @@ class Stream(Kernel):
         return sums
 
     def _place(self, wave: Index, fragment: Index, value: Index) -> Index:
-        """Where a value of a fragment lies of a wave's part."""
+        """Returns the index of a value of a fragment in a wave's part."""
         return wave * self._part + fragment * (LANES * VALUES) + self.lane * VALUES + value
 
     @property
     def _part(self) -> int:
-        """Values of a wave's part."""
+        """Returns values of a wave's part."""
         return prod(self.units) * LANES * VALUES
 
 

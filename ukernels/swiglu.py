@@ -1,4 +1,4 @@
-"""Ukernels for few rows of hidden activations, which they compute of gate and up, and quantise.
+"""Ukernels for few rows that compute hidden activations from gate and up, and quantise them.
 
 The RHS is packed in units as for `split_k.py`, and operands are flat as those of `quantising`: a block of 32
 activations is 64 words of f32, in which gate and up take turns. What makes a block of elements and a scale of them is
@@ -24,15 +24,15 @@ from mxcomp.ukernels.split_k import Flight
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, HALF_STEPS, LANES, MFMA, STEPS, UNIT_ROWS, Waves, unit_layout
 
 BITS = 32 * len(GATE_AND_UP)
-"""Of an activation: an f32 gate and an f32 up."""
+"""The bits of an activation: an f32 gate and an f32 up."""
 
 MOST_BLOCKS = 256
-"""Of all rows, that LDS has room for: two rows of 4096, or eight of 1024."""
+"""The largest number of blocks of all rows for which LDS has room: two rows of 4096, or eight of 1024."""
 
 _WORDS = BLOCK * len(GATE_AND_UP)
-"""Of a block."""
+"""The number of words of a block."""
 _PARTS, _PIECES = 4, 4
-"""Lanes that compute a block, and loads of each: what lanes load at a time lies together."""
+"""The number of lanes that compute a block, and of loads of each: lanes load contiguous words at a time."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Instance(quantising.Instance):
 
     @property
     def rule(self) -> dict[str, Any]:
-        """Half units are for even numbers of K tiles, too, as smaller tiles wait less for their first data."""
+        """Returns the rule. Half units are for even numbers of K tiles, too, as smaller tiles wait less for their first
+        data."""
         rule = super().rule
         k = {name: bound for name, bound in rule["constraints"]["k"].items() if name != "odd"}
         return rule | {"constraints": rule["constraints"] | {"k": k}}
@@ -58,29 +59,29 @@ class Instance(quantising.Instance):
         return _TIMED_ROWS
 
     def covers(self, m: int, n: int, k: int) -> bool:
-        """Whether it computes a problem of this size, whose blocks, up to a whole K tile, LDS has room for."""
+        """Returns whether it computes a problem of this size, whose blocks, up to a whole K tile, fit into LDS."""
         step = self.layout.workgroup_tile[2]
         return super().covers(m, n, k) and m * -(-k // step) * step <= MOST_BLOCKS * BLOCK
 
 
 _TIMED_ROWS = (2, 8)
-"""Of blocks of rows of few tokens: see `mxcomp.routing.MEANS`."""
+"""The rows of blocks of few tokens for which times are known: see `mxcomp.routing.MEANS`."""
 
 _ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 
 _TILES = ((4, 8, STEPS), (4, 1, STEPS), (2, 4, HALF_STEPS), (4, 4, HALF_STEPS), (4, 1, HALF_STEPS), (8, 1, HALF_STEPS))
-"""Units along N, waves along K, and steps of a unit."""
+"""The units along N, waves along K, and steps of a unit, of tiles."""
 
 TILES = [split_k.Tile(unit_layout(1, n, steps), -4, waves=Waves(k=k)) for n, k, steps in _TILES]
 
 # The kernel
 
 _LOAD = 4
-"""Words that a lane loads at a time."""
+"""The number of words that a lane loads at a time."""
 
 
 class _Blocks:
-    """LHS: blocks of all rows and their scales, in LDS, by their place in a row, then by row.
+    """LHS: blocks of all rows and their scales in LDS, ordered by block, then by row.
 
     A lane's scales of a K tile lie together: by tile, group of lanes, row, step. Lanes of rows that are not there
     multiply the last row.
@@ -99,7 +100,7 @@ class _Blocks:
         return select(has_any, tile, 0)
 
     def write(self, entry: Index, is_block: ir.Value, code: ir.Value, scale: ir.Value) -> None:
-        """A block and its scale; zeros of one behind the last of a row."""
+        """Writes a block and its scale, or zeros after the last block of a row."""
         block, row = (entry // self._rows).here, entry % self._rows
         tile, step, group = block // (self.steps * BLOCKS), block // BLOCKS % self.steps, block % BLOCKS
         builder.write_lds(builder.masked(is_block, code), self._codes, entry * self._bytes)
@@ -130,7 +131,7 @@ class _Blocks:
 
 
 class Hidden(quantising.FlatStream):
-    """Writes the kernel of an instance: `split_k.Stream`, but for LHS.
+    """Writes the kernel of an instance: `split_k.Stream` with another LHS.
 
     All waves of a workgroup together compute the hidden activations of all its rows, a lane a quarter of a block at a
     time, by `@activate`. It hands it to the other lanes of the block, which all quantise it, by `@quantise`, and leave
@@ -157,7 +158,7 @@ class Hidden(quantising.FlatStream):
     # Prologue
 
     def _prologue(self) -> list[Flight]:
-        """Gate and up, which come from the L2, are loaded in front of RHS: results of loads are waited for in order."""
+        """Loads gate and up, which come from L2, before RHS: loads return in order."""
         words = self._load(self.entry, self.entry < self.entries)
         sched_barrier()
         flights = self._loaded(self.b)
@@ -167,7 +168,7 @@ class Hidden(quantising.FlatStream):
         return [*flights, *self._loaded(self.a)]
 
     def _compute(self, words: Values) -> None:
-        """All blocks: a lane's first part, which is there already, apart from all others.
+        """Computes all blocks; a lane's first part, which is loaded already, separately.
 
         Where those met LLVM would wait for RHS as well. Nothing is loaded behind the last: registers that something is
         on its way to cannot be used again.
@@ -186,7 +187,7 @@ class Hidden(quantising.FlatStream):
         builder.loop(self.entries, turn, loaded(second), start=second, step=self.step_of_entries)
 
     def _load(self, entry: Index, is_entry: ir.Value | None = None) -> Values:
-        """A lane's quarter of a block: gate and up in turns."""
+        """Loads a lane's quarter of a block: gate and up alternately."""
         block, row = (entry // self.x_rows).here, entry % self.x_rows
         there = select(block < self.blocks, row.times(self.blocks) + block, _BEYOND)
         if is_entry is not None:
@@ -195,7 +196,7 @@ class Hidden(quantising.FlatStream):
         return [builder.load(self.x, [there, word], _LOAD) for word in words]
 
     def _quantise(self, entry: Index, words: Values) -> None:
-        """Computes a quarter of a block, hands it to the other lanes of the block, and quantises all of it."""
+        """Computes a quarter of a block, exchanges it with the other lanes of the block, and quantises the block."""
         i8, i32 = (ir.IntegerType.get_signless(bits) for bits in (8, 32))
         (part,) = builder.call("activate", [builder.joined(words)], ir.VectorType.get([BLOCK // _PARTS], i32))
         own = [builder.element(part, number) for number in range(BLOCK // _PARTS)]
@@ -212,7 +213,7 @@ class Hidden(quantising.FlatStream):
 
 
 _BEYOND = BEYOND // (_WORDS * 4)
-"""A block that no buffer has."""
+"""An out-of-bounds block."""
 
 
 INSTANCES = tuple(

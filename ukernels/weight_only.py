@@ -1,4 +1,4 @@
-"""Ukernels for up to 64 rows at a time of bf16 activations as they are, and MX weights.
+"""Ukernels for up to 64 rows of unquantised bf16 activations, and MX weights.
 
 The RHS is packed in units as for `split_k.py`. Operands are words and bytes as those of `quantising`. A lane has
 the 32 elements that the packing gives it: a block, or halves of two blocks 64 elements apart of 8-bit elements. It
@@ -23,18 +23,18 @@ from mxcomp.ukernels.split_k import Flight, Streamed
 from mxcomp.ukernels.waves import BLOCK, MFMA, STEPS, UNIT_ROWS, Waves, unit_layout
 
 ACTIVATIONS = "bf16"
-"""The MLIR type of what is multiplied."""
+"""The MLIR type of activations."""
 
 _BITS, _VECTOR, _LOAD = 16, 8, 4
-"""Of an activation, activations that an MFMA of 16x16x32 takes of a lane, and words that they are."""
+"""The bits of an activation, the activations that an MFMA of 16x16x32 takes of a lane, and their number of words."""
 _INTRINSIC, _SHAPE, _MFMA = "MFMA_F32_16x16x32_BF16", (16, 16, 32), BLOCK // _VECTOR
-"""That MFMA, its shape, and how many of them a block takes."""
+"""The MFMA, its shape, and the number of them that a block takes."""
 ACTIVATION_BYTES = _BITS // 8
 
 
 @dataclass(frozen=True)
 class Instance(quantising.Instance):
-    """A member: the tile, and the type of weights, in both places of `elements`."""
+    """A member: the tile, and the type of weights, in both entries of `elements`."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -46,14 +46,15 @@ class Instance(quantising.Instance):
 
 
 _MOST_UNITS = 2
-"""Along N: with four of them weights of 4 bits spill registers."""
+"""The largest number of units along N: with four, weights of 4 bits spill registers."""
 
 _FOUR, _SIX, _EIGHT = ((4, 4),), ((6, 6),), ((8, 8),)
 _TALL: tuple[tuple[int, int, int, family.Pairs], ...] = (
     (2, 1, 8, _FOUR + _EIGHT), (2, 1, 4, _SIX), (2, 2, 8, _FOUR), (2, 2, 4, _SIX + _EIGHT), (2, 4, 4, family.ALL_BITS),
     (4, 1, 4, _FOUR + _EIGHT), (4, 2, 4, family.ALL_BITS), (4, 4, 4, family.ALL_BITS),
 )  # fmt: skip
-"""Units along M and N, waves along K, and bits of weights, for more than 16 rows: others have other tiles, or spill."""
+"""The units along M and N, waves along K, and bits of weights, for more than 16 rows: others have other tiles, or
+spill."""
 
 _TILES = (
     *(tile for tile in quantising.TILES if tile.units[RHS] <= _MOST_UNITS),
@@ -61,18 +62,18 @@ _TILES = (
 )
 
 MOST_ROWS = max(tile.layout.tile[0] * tile.units[LHS] for tile in _TILES)
-"""Of a workgroup, which takes all rows of a matrix if there are no more."""
+"""The largest number of rows of a workgroup, which takes all rows of a matrix if there are no more."""
 
 # The kernel
 
 
 class _Activations(quantising.Activations):
-    """Rows of bf16, of which a lane has those of the same K as the packing gives it of weights."""
+    """Rows of bf16, of which a lane has the same K as of weights by their packing."""
 
     in_halves = False
 
     def factors(self, flight: Flight, step: int) -> list[Values]:
-        """Each unit's activations of a step, as many at a time as an MFMA takes."""
+        """Returns each unit's activations of a step, as many at a time as an MFMA takes."""
         return [[builder.bitcast(piece, ACTIVATIONS, _VECTOR) for piece in row] for row in flight[1 + step]]
 
     def _parts(self) -> list[tuple[Index, list[Index]]]:
@@ -83,7 +84,7 @@ class _Activations(quantising.Activations):
 
 
 class _Weights(Streamed):
-    """RHS, of which a lane has whole blocks, or of 8-bit elements halves of two, each with a scale of its own."""
+    """RHS, of which a lane has whole blocks, or of 8-bit elements halves of two, each with its own scale."""
 
     def distribute(self, lane: Index) -> None:
         super().distribute(lane)
@@ -100,7 +101,7 @@ class _Weights(Streamed):
         ]
 
     def factors(self, flight: Flight, step: int) -> Values:
-        """Each unit's weights of a step: bf16, rows of as many as an MFMA takes."""
+        """Returns each unit's weights of a step as bf16, rows of as many as an MFMA takes."""
         scales = [builder.element(each, step) for each in flight[0]]
         kind = ir.VectorType.get([_MFMA, _VECTOR], ir.BF16Type.get())
         return [
@@ -110,7 +111,7 @@ class _Weights(Streamed):
 
 
 class Dequantising(quantising.FlatStream):
-    """Writes the kernel of an instance: `split_k.Stream`, but for what is multiplied.
+    """Writes the kernel of an instance: `split_k.Stream` with other operands.
 
     Activations are multiplied as they are, and weights as bf16, of which they are exact: `@dequantise`, which a
     dispatch brings, makes them of elements and scales, once for all units along M. An MFMA takes eight of both: which K
@@ -127,7 +128,7 @@ class Dequantising(quantising.FlatStream):
         self.streamed = self.b, self.x
 
     def _prologue(self) -> list[Flight]:
-        """Activations, which come from the L2, in front of weights."""
+        """Loads activations, which come from L2, before weights."""
         rows = self._loaded(self.x)
         return [*self._loaded(self.b), *rows]
 

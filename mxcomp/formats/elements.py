@@ -76,7 +76,7 @@ class ElementFormat:
         return float(self.values()[self.max_code])
 
     def values(self) -> F32:
-        """The decode table, float32[2**bits], indexed by code. Shared and read-only."""
+        """Returns the decode table, float32[2**bits], indexed by code. Shared and read-only."""
         return _decode_table(self)
 
     def __str__(self) -> str:

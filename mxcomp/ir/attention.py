@@ -1,4 +1,4 @@
-"""MX attention as IR: both products are of MX operands, the second one of weights that the program quantises.
+"""Builds MX attention as IR: both products have MX operands, and the program quantises the weights of the second.
 
     scores  = queries · keysᵀ                                    a scaled matmul
     powers  = exp2(scores · scale · log2(e) − ceil(the largest of a query))
@@ -30,7 +30,7 @@ Quantised = tuple[ir.Value, ir.Value]
 
 @dataclass(frozen=True)
 class Form:
-    """What MX attention is besides its operands.
+    """The parameters of MX attention besides its operands.
 
     Attributes:
         scale: Of scores, times log2(e).
@@ -50,7 +50,8 @@ class Form:
 
 
 def attention(queries: Quantised, keys: Quantised, values: Quantised, form: Form) -> ir.Value:
-    """Of [heads, rows, size], [heads, keys, size] and [heads, value size, keys]: f32 [heads, rows, value size].
+    """Returns attention of [heads, rows, size], [heads, keys, size] and [heads, value size, keys]: f32 [heads, rows,
+    value size].
 
     The rows of a head are those of several heads of queries that share its keys, one after the other.
     """
@@ -66,7 +67,7 @@ def attention(queries: Quantised, keys: Quantised, values: Quantised, form: Form
 
 
 def _scaled(scores: ir.Value, form: Form) -> ir.Value:
-    """Scores as exponents of 2, and of keys that are not seen minus infinity."""
+    """Returns scores as exponents of 2, minus infinity for hidden keys."""
     f32 = ir.F32Type.get()
 
     def body(score: ir.Value) -> ir.Value:
@@ -86,7 +87,7 @@ def _scaled(scores: ir.Value, form: Form) -> ir.Value:
 
 
 def _weights(scores: ir.Value, form: Form) -> Quantised:
-    """Powers of 2 in MX."""
+    """Returns powers of 2 in MX."""
     kind, f32 = ir.RankedTensorType(scores.type), ir.F32Type.get()
     heads, rows, keys = kind.shape
     per_row = build.tensor_type((heads, rows), "f32")
@@ -112,7 +113,7 @@ def _weights(scores: ir.Value, form: Form) -> Quantised:
 
 
 def _total(weights: ir.Value, scales: ir.Value) -> ir.Value:
-    """The sum of a query's weights."""
+    """Returns the sum of a query's weights."""
     f32 = ir.F32Type.get()
     heads, rows, *_ = ir.RankedTensorType(weights.type).shape
     kind = build.tensor_type((heads, rows), "f32")
@@ -144,7 +145,7 @@ def quantised_attention(
     scale: float,
     is_causal: bool,
 ) -> ir.Value:
-    """Of queries [batch, heads, T, size], keys and values [batch, key heads, L, …]: all static, floats.
+    """Returns attention of queries [batch, heads, T, size], keys and values [batch, key heads, L, …]: static floats.
 
     `formats` are those of queries and keys, of values and of weights; values are quantised in blocks of 32 keys.
     """
@@ -158,7 +159,7 @@ def quantised_attention(
     form = Form(scale * math.log2(math.e), length, count if is_causal else None, formats[2])
 
     def quantised(value: ir.Value, element: str, *shape: int) -> Quantised:
-        """[…, K] in blocks along K, as [heads, rows, K]."""
+        """Returns […, K] in blocks along K, as [heads, rows, K]."""
         rank = ir.RankedTensorType(value.type).rank
         elements, scales = quantise(build.collapse(value, [list(range(rank - 1)), [rank - 1]]), element, mode)
         blocks = shape[-1] // MX_BLOCK
@@ -183,7 +184,7 @@ def quantised_attention(
 
 
 def padded(value: ir.Value, shape: Sequence[int]) -> ir.Value:
-    """A tensor with zeros behind it in some dimensions."""
+    """Pads a tensor with zeros in some dimensions."""
     kind = ir.RankedTensorType(value.type)
     if list(shape) == list(kind.shape):
         return value

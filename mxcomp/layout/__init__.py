@@ -49,7 +49,7 @@ class IntrinsicShape(NamedTuple):
         return self.block // 2 if element_format(element).bits == 8 else self.block
 
     def holds_blocks(self, element: str) -> bool:
-        """Whether a lane has whole blocks."""
+        """Returns whether a lane has whole blocks."""
         return self.lane_unit(element) == self.block
 
 

@@ -27,7 +27,7 @@ UNIT_ROWS, BLOCKS, VALUES = 16, 4, 4
 
 
 def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
-    """A workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
+    """Returns a workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
     return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
 
 

@@ -78,12 +78,12 @@ class Attention:
     result: ir.Value
     kernel: Decode | Prefill
     operands: tuple[ir.Value, ...]
-    """Tensors as they are stored, with dimensions of size 1: those of the kernel's inputs.
+    """The stored tensors, with dimensions of size 1: those of the kernel's inputs.
 
     A mask may be of truth values, which the kernel takes as f32 that are added; positions are taken in halves.
     """
     guard: Guard | None = None
-    """What makes results of queries that see no key 0, as the kernel does."""
+    """The operations that make results of queries that see no key 0, as the kernel does."""
     hides_finitely: bool = False
     """Of a query whose keys all have a finite number added, all count alike; also where that is the lowest one."""
 
@@ -93,7 +93,7 @@ class NotCoveredError(Exception):
 
 
 def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] | None:
-    """Sizes of an attention by their axes, and its kernel, or why it has none. None: it is no attention."""
+    """Returns the sizes of an attention by their axes, and its kernel, or why it has none. None: it is no attention."""
     axes = _axes(op) if op.name == ATTENTION else {}
     try:
         form = _whole(op, axes) if op.name == ATTENTION else _spelled(op)
@@ -106,7 +106,7 @@ def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] |
 
 
 def _axes(op: ir.Operation) -> Mapping[str, int | None]:
-    """Sizes of IREE's operation, as far as it is of the usual form."""
+    """Returns the sizes of IREE's operation, as far as it is of the usual form."""
     sizes = [build.static_sizes(op.operands[i]) for i in range(3)]
     return {axis: size for each, form in zip(sizes, _FORM, strict=True) for axis, size in zip(form, each, strict=False)}
 
@@ -165,7 +165,7 @@ def _kernel(form: Form) -> Attention:
 
 @dataclass(frozen=True)
 class _Mask:
-    """Which keys queries see: as a kernel takes it, its operands, and what is not needed then."""
+    """The keys that queries see, in the kernel's form, its operands, and the operations that become redundant."""
 
     operands: tuple[ir.Value, ...] = ()
     stored: Stored | None = None
@@ -189,7 +189,7 @@ def _masked(form: Form) -> _Mask:
 
 
 def _by_position(form: Form, seen: Seen, guard: Guard | None) -> _Mask | None:
-    """None where no kernel can do without the mask as it is."""
+    """Returns the mask by positions, or None where the kernel needs it as it is."""
     zeroes = form.sink is not None or (guard is not None and guard.zeroes)
     blind_sees_all = seen.hides_finitely and not zeroes
     elements = list(dict.fromkeys(each.position for each in (*seen.ends, *seen.starts) if each.position is not None))
@@ -223,7 +223,7 @@ def _sink(form: Form) -> tuple[()] | tuple[ir.Value, Stored]:
 
 
 def _in_halves(position: Element) -> Stored | None:
-    """An integer as two of half its size: IREE would drop a loop over one, and with it what names the kernel."""
+    """Returns an integer as two halves: IREE would drop a loop over one, and with it the name of the kernel."""
     half = ir.IntegerType(build.element(position.value)).width // 2
     kept = [
         (size, Subscript(index.axis, index.stride, index.extent))

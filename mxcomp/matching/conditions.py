@@ -1,4 +1,4 @@
-"""Conditions on places and integers, and numbers that are one thing where such conditions hold and another elsewhere.
+"""Conditions on indices and integers, and numbers that depend on whether such conditions hold.
 
 keys <= queries + position & keys > queries + position - window      two sums, each at least 0
 select(that, 0, -inf)                                                a choice between two numbers
@@ -22,7 +22,7 @@ from mxcomp.matching.elements import ZERO, Index
 
 @dataclass(frozen=True)
 class Element:
-    """An element of a tensor whose values are not known: an integer, or a truth value, which then is a condition."""
+    """An element of a tensor whose values are unknown: an integer, or a boolean, which is a condition."""
 
     value: ir.Value
     indices: tuple[Index, ...]
@@ -30,7 +30,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Sum:
-    """A number, subscripts and elements, each times another number. As a condition: it is at least 0."""
+    """A sum of a number and multiples of subscripts and elements. As a condition: it is at least 0."""
 
     number: int
     places: tuple[tuple[Index, int], ...] = ()
@@ -53,7 +53,7 @@ class Sum:
 
     @property
     def place(self) -> Index | None:
-        """The subscript that it is, alone; None where it is another sum."""
+        """The subscript that it equals; None for other sums."""
         if self == Sum(0):
             return ZERO
         places = [place for place, _ in self.places]
@@ -61,7 +61,7 @@ class Sum:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it is at least 0, where that is always so, or never."""
+        """Whether it is always, or never, at least 0; else None."""
         low: float = self.number
         high: float = self.number
         if self.elements:
@@ -74,7 +74,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Some:
-    """Whether conditions hold of some key."""
+    """The condition that others hold for some key."""
 
     conditions: frozenset[Condition]
 
@@ -108,7 +108,7 @@ Value: TypeAlias = Sum | Choice | float
 
 
 def choice(conditions: frozenset[Condition], yes: float, no: float, or_for_none: bool = False) -> Choice | float:
-    """A choice, or the number that it always is."""
+    """Returns a choice, or the number that it always is."""
     if yes == no or not conditions:
         return yes
     (first, *others) = conditions
@@ -118,7 +118,7 @@ def choice(conditions: frozenset[Condition], yes: float, no: float, or_for_none:
 
 
 def turned(value: Value) -> Value:
-    """The same, where it can be such that its larger number is that where its conditions hold."""
+    """Returns an equal choice whose larger number is that where its conditions hold, if possible."""
     if not isinstance(value, Choice) or value.yes > value.no or value.or_for_none or len(value.conditions) > 1:
         return value
     (only,) = value.conditions
@@ -128,7 +128,7 @@ def turned(value: Value) -> Value:
 
 
 def inverted(value: Value) -> Value | None:
-    """What is true where a truth value is not."""
+    """Returns the negation of a boolean."""
     if isinstance(value, Sum):
         return None
     if isinstance(value, float):
@@ -159,7 +159,7 @@ def _either(one: Value, other: Value) -> Value | None:
 
 
 def chosen(condition: Value, yes: Value, no: Value) -> Value | None:
-    """`yes` where a condition holds, else `no`."""
+    """Returns `yes` where a condition holds, else `no`."""
     if isinstance(condition, Sum):
         return None
     if isinstance(condition, float):
@@ -183,15 +183,16 @@ def chosen(condition: Value, yes: Value, no: Value) -> Value | None:
 # Operations on scalars
 
 _HIDING = (0.0, -math.inf, False)
-"""What a choice adds to scores, of which several may be added up."""
+"""A number that a choice adds to scores to hide keys; several may be added up."""
 
 _EQUAL = 0
 _FROM_RIGHT, _STRICT = {2: False, 3: False, 4: True, 5: True}, (2, 4)
-"""For slt, sle, sgt, sge of arith.cmpi, whether the right operand is subtracted; and which do not hold for equals."""
+"""The predicates among slt, sle, sgt, sge of arith.cmpi that subtract the right operand; and those that exclude
+equality."""
 
 
 def result(op: ir.Operation, operands: Sequence[Value]) -> Value | None:
-    """Of an operation on scalars; None where it is none of these values."""
+    """Returns the value of an operation on scalars, or None if it is none of these values."""
     if op.name == "arith.select":
         condition, yes, no = operands
         return chosen(condition, yes, no)
@@ -260,7 +261,7 @@ _ORDERS: Mapping[int, Callable[[float, float], bool]] = {
     **dict.fromkeys((4, 11), lambda one, other: one < other),
     **dict.fromkeys((5, 12), lambda one, other: one <= other),
 }
-"""What predicates of arith.cmpf say of two numbers, ordered or not."""
+"""The comparisons of arith.cmpf for two numbers, ordered or not."""
 
 
 def _compare(op: ir.Operation, numbers: Sequence[float]) -> float | None:

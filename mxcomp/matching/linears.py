@@ -1,4 +1,4 @@
-"""Products of a few rows of bf16 or f16 with stored weights of the same type, and a bias behind.
+"""Finds products of a few rows of bf16 or f16 with stored weights of the same type, and their bias.
 
     %t = linalg.transpose ins(%w : tensor<5120x2880xbf16>) … permutation = [1, 0]
     %p = linalg.matmul ins(%x, %t : tensor<16x2880xbf16>, …) outs(%zero) -> tensor<16x5120xf32>
@@ -45,7 +45,7 @@ class Product:
 
 
 def find(op: ir.Operation) -> Product | None:
-    """The product that a matmul is, with what is elementwise behind it as far as the kernel does that; None if none."""
+    """Returns the product of a matmul, with the elementwise operations that the kernel fuses; None if there is none."""
     if op.name != MATMUL or not is_zero(op.operands[2]) or str(build.element(op.results[0])) != "f32":
         return None
     weights = _weights(op)
@@ -65,7 +65,7 @@ def _dims(*places: int) -> list[ir.AffineExpr]:
 
 
 def _weights(op: ir.Operation) -> ir.Value | None:
-    """The stored matrix [N, K] that is the right factor."""
+    """Returns the stored matrix [N, K] that is the right factor."""
     value, map_ = extended_from(op.operands[1]), (indexing_maps(op) or [])[1]
     if map_ == ir.AffineMap.get(3, 0, _dims(2, 1)):
         made = graph.producer(value)
@@ -79,7 +79,7 @@ def _weights(op: ir.Operation) -> ir.Value | None:
 
 
 def _with_what_follows(found: Product) -> Product:
-    """With a bias that is added, and the result rounded, where nothing else reads what is between."""
+    """Adds a bias and the rounding of the result, where nothing else reads the intermediates."""
     if (biased := _biased(found)) is not None:
         found = biased
     user = graph.only_user(found.last)

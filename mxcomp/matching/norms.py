@@ -1,4 +1,4 @@
-"""Norms of rows, as models spell them: RMSNorm, LayerNorm, and what else divides rows by a root of one of their sums.
+"""Finds norms of rows: RMSNorm, LayerNorm, and others that divide rows by a root of one of their sums.
 
 %x32 = extf %x    %s = sum of %x32² along a row    %r = rsqrt(%s / K + ε)    %y = truncf(%x32 · %r) · %w
 
@@ -19,13 +19,13 @@ from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, onl
 
 ROOTS = ("math.rsqrt", "math.sqrt")
 LONGEST = 32768
-"""Elements of a row that a workgroup goes over more than once."""
+"""The largest number of elements of a row that a workgroup reads more than once."""
 
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 def find(total: ir.Operation) -> list[ir.Operation]:
-    """The operations of the norm that a sum along rows is the first reduction of, in order; none if it is of none.
+    """Returns the operations of the norm whose first reduction is a sum along rows, in order; none if there is none.
 
     The last one's result is what they are for.
     """
@@ -45,7 +45,7 @@ def find(total: ir.Operation) -> list[ir.Operation]:
 
 
 def is_sum(op: ir.Operation) -> bool:
-    """Whether an operation adds up the elements of each row, which are more than a block, in floats."""
+    """Returns whether an operation sums the elements of each row, which are more than a block, in floats."""
     if op.name != "linalg.generic" or len(op.results) != 1 or len(op.operands) != 2 or not only_calculates(op):
         return False
     given, result = indexing_maps(op) or [None, None]
@@ -60,14 +60,14 @@ def is_sum(op: ir.Operation) -> bool:
 
 
 def _is_in_order(affine_map: ir.AffineMap, loops: int) -> bool:
-    """Whether a map has these first loops in order, and nothing else but zeros."""
+    """Returns whether a map has these first loops in order, and only zeros else."""
     dims = [ir.AffineDimExpr(e).position for e in affine_map.results if isinstance(e, ir.AffineDimExpr)]
     others = [e for e in affine_map.results if not isinstance(e, ir.AffineDimExpr)]
     return dims == list(range(loops)) and all(str(each) == "0" for each in others)
 
 
 def _fits(op: ir.Operation, rows: list[int | None]) -> bool:
-    """Whether an operation computes rows of that shape, or a number of each, from such."""
+    """Returns whether an operation computes rows of that shape, or a number for each, from such."""
     if len(op.results) != 1 or is_narrow(build.element(op.results[0])):
         return False
     sizes = build.static_sizes(op.results[0])
@@ -78,7 +78,7 @@ def _fits(op: ir.Operation, rows: list[int | None]) -> bool:
 
 
 def _is_plain(op: ir.Operation) -> bool:
-    """Whether an operation is elementwise, none of its operands transposed."""
+    """Returns whether an operation is elementwise, without transposed operands."""
     if op.name == "linalg.fill" or not is_elementwise(op):
         return False
     *maps, result = indexing_maps(op) or []
@@ -98,7 +98,7 @@ _ORDER = cmp_to_key(_before)
 
 
 def _with_producers(inside: list[ir.Operation], rows: list[int | None]) -> list[ir.Operation]:
-    """These, and what computes rows for them and for nothing else, in order."""
+    """Returns these operations, and the producers of rows that only they use, in order."""
     found, pending = set(inside), list(inside)
     while pending:
         for operand in pending.pop().operands:
@@ -112,7 +112,7 @@ def _with_producers(inside: list[ir.Operation], rows: list[int | None]) -> list[
 
 
 def _returns(ops: list[ir.Operation], last: ir.Operation) -> bool:
-    """Whether one operation's result is all that is read of them by others."""
+    """Returns whether a single operation's result has readers outside."""
     return ops[-1] == last and all(
         op == last or all(use.owner.operation in ops for use in op.results[0].uses) for op in ops
     )

@@ -44,7 +44,7 @@ def _is_pair(op: ir.Operation, other: ir.Operation) -> bool:
 
 
 def _consumers(op: ir.Operation) -> list[ir.Operation]:
-    """The most elementwise operations on a result of which nothing but the last one's is read by others.
+    """Returns the longest chain of elementwise operations on a result of which only the last result has other readers.
 
     The result may be expanded in front of them.
     """

@@ -1,4 +1,4 @@
-"""Masks that a model computes from the numbers of queries and keys: what such a mask says, without computing it.
+"""Analyses masks that a model computes from the positions of queries and keys, without computing them.
 
     %mask = linalg.generic … outs(%empty : tensor<8x64x64xbf16>) {
       %t = linalg.index 1 : index
@@ -27,7 +27,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_s
 
 @dataclass(frozen=True)
 class Bound:
-    """A place among the keys: `number`, plus that of the query, plus an element of a tensor of integers."""
+    """An index among the keys: `number`, plus that of the query, plus an element of a tensor of integers."""
 
     number: int
     of_query: bool
@@ -36,7 +36,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Seen:
-    """A mask by which a query sees the keys below all `ends`, from all `starts` on, of which an element holds.
+    """A mask by which a query sees the keys below all `ends`, from all `starts` on, for which an element is true.
 
     Attributes:
         among: An element of a tensor of truth values, of a key and perhaps its batch and head; None: all.
@@ -53,14 +53,14 @@ class Seen:
 
 _DEEPEST = 60
 _HIDES = -1e30
-"""Added to a score, this or less leaves nothing of its power."""
+"""A number that, added to a score, makes its exponential 0; lower ones do, too."""
 _FARTHEST = 2**29
-"""So far a number may be from the first key."""
+"""The largest distance of a number from the first key."""
 _QUERY, _KEY = "t", "l"
 
 
 def seen(mask: ir.Value, axes: Sequence[Index]) -> Seen | None:
-    """What a mask [n, t, l] says, if it is that alone; None for any other."""
+    """Returns the mask [n, t, l] in this form; None for any other."""
     found = Follower().element(mask, axes)
     if found is None or not isinstance(found := turned(found), Choice):
         return None
@@ -84,7 +84,7 @@ def seen(mask: ir.Value, axes: Sequence[Index]) -> Seen | None:
 
 
 def _bound(condition: Sum) -> tuple[bool, Bound] | None:
-    """Where the keys start of which a condition holds, or end (False)."""
+    """Returns the start of the keys for which a condition holds, or their end (False)."""
     of_key = [by for place, by in condition.places if place.axis == _KEY and place.stride == 1]
     of_query = [by for place, by in condition.places if place.axis == _QUERY and place.stride == 1]
     if of_key not in ([1], [-1]) or len(of_query) + 1 != len(condition.places) or len(condition.elements) > 1:
@@ -106,7 +106,7 @@ def _is_of(element: Element, axes: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Guard:
-    """An operation whose result is that of an attention; but 0 for queries that see no key, if it `zeroes` those."""
+    """An operation that returns an attention's result, but 0 for queries that see no key, if it `zeroes` those."""
 
     op: ir.Operation
     operand: int
@@ -114,7 +114,7 @@ class Guard:
 
 
 def guard(value: ir.Value, indices: Sequence[Index], seen: Seen) -> Guard | None:
-    """The only use of an attention's result, perhaps behind views, if that is a guard by what its mask says."""
+    """Returns the only use of an attention's result, perhaps behind views, if that is a guard by its mask."""
     places = list(indices)
     while len(uses := list(value.uses)) == 1:
         op, number = uses[0].owner.operation, uses[0].operand_number
@@ -136,7 +136,8 @@ def guard(value: ir.Value, indices: Sequence[Index], seen: Seen) -> Guard | None
 
 
 def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen) -> bool | None:
-    """Whether an operation makes an operand 0 where no key is seen, or leaves it as it is; None if it does else."""
+    """Returns whether an operation makes an operand 0 where no key is seen; False if it is unchanged, None
+    otherwise."""
     maps = indexing_maps(op) if is_elementwise(op) else None
     if maps is None or maps[number] != maps[-1] or op.operands[number].type != op.results[0].type:
         return None
@@ -151,7 +152,7 @@ def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen) 
 
 
 def largest(op: ir.Operation) -> float | None:
-    """The largest element of each row that a reduction finds, where all elements are the same number; else None."""
+    """Returns the largest element of each row that a reduction finds, where all elements are equal; else None."""
     if op.name != "linalg.generic" or is_elementwise(op) or not isinstance(build.element(op.results[0]), ir.FloatType):
         return None
     sizes = build.static_sizes(op.results[0])
@@ -160,14 +161,14 @@ def largest(op: ir.Operation) -> float | None:
 
 
 class Follower:
-    """Follows elements, each once however often it is used."""
+    """Traces elements, each once however often it is used."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Value | None] = {}
         self._depth = 0
 
     def element(self, value: ir.Value, indices: Sequence[Index]) -> Value | None:
-        """What `value[indices]` is; None where it is nothing that is known."""
+        """Returns the value of `value[indices]`, or None if it is unknown."""
         place = tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices)
         if (value, place) not in self._known:
             self._depth += 1
@@ -200,7 +201,7 @@ class Follower:
     def body(
         self, op: ir.Operation, wanted: ir.Value, loops: Sequence[Index], known: dict[ir.Value, Value | None]
     ) -> Value | None:
-        """A scalar of the body of an elementwise operation at a place of its loops, from what is known already."""
+        """Returns a scalar of the body of an elementwise operation at its loop indices, from what is known already."""
         block = op.regions[0].blocks[0]
         for argument, operand, each in zip(block.arguments, inputs(op), indexing_maps(op) or [], strict=False):
             if argument not in known:
@@ -224,7 +225,7 @@ class Follower:
         return _of_scalars(op, operands)
 
     def _largest(self, op: ir.Operation, value: ir.Value, indices: tuple[Index, ...]) -> Value | None:
-        """Of a reduction to the largest number, or to whether one is true."""
+        """Returns the value of a reduction to the largest number, or to whether one is true."""
         maps = indexing_maps(op)
         if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:
             return None
@@ -259,7 +260,7 @@ class Follower:
 
 
 def _outside(value: ir.Value) -> Value | None:
-    """A scalar from outside of a body."""
+    """Returns a scalar from outside of a body."""
     op = graph.producer(value)
     if op is None or not op.name.startswith("arith.") or isinstance(value.type, ir.RankedTensorType):
         return None

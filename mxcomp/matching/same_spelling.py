@@ -1,4 +1,4 @@
-"""Whether what computes a value is spelled as a template is: operation by operation, back to its inputs."""
+"""Compares the computation of a value with a template, operation by operation, back to its inputs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from iree.compiler import ir
 from mxcomp.mlir import graph
 
 Found = dict[ir.Value, ir.Value]
-"""Values of a template, inputs of its block among them, and those that stand in their places."""
+"""The template's values, including block arguments, and the matching values."""
 
 
 def find(value: ir.Value, template: ir.Value) -> Found | None:
-    """What stands for the template's values where a value is computed as the template is; else None."""
+    """Returns the matching values if a value is computed like the template; else None."""
     found: Found = {}
     return found if _is_same(value, template, found) else None
 

@@ -80,7 +80,7 @@ class Spelled:
 
 
 def find(product: ir.Operation) -> Spelled | None:
-    """The attention whose last product this is; None where it is none."""
+    """Returns the attention whose last product this is; None where it is none."""
     if product.name != PRODUCT or not is_zero(product.operands[2]) or len(list(product.operands[0].uses)) != 1:
         return None
     weights, value = _factors(product, ("n", "t", "v"), _KEY)
@@ -110,7 +110,7 @@ def find(product: ir.Operation) -> Spelled | None:
 
 
 def _rounds(op: ir.Operation) -> bool:
-    """Whether an operation rounds each element where it is, and does nothing else."""
+    """Returns whether an operation rounds each element where it is, and does nothing else."""
     maps = indexing_maps(op) if is_elementwise(op) else None
     inner = graph.producer(yielded(op)) if maps is not None and len(maps) == 2 and maps[0] == maps[1] else None
     return (
@@ -119,7 +119,7 @@ def _rounds(op: ir.Operation) -> bool:
 
 
 def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Place, Place]:
-    """The factors of a product, by the axes of its result, and the one that it sums over."""
+    """Returns the factors of a product, by the axes of its result, and the one that it sums over."""
     maps = indexing_maps(product) or []
     sizes = loop_sizes(product, maps)
     names = dict(zip((ir.AffineDimExpr(each).position for each in maps[2].results), result, strict=True))
@@ -145,7 +145,7 @@ def _without_column(node: Node) -> Node:
 
 
 def _column(node: Node) -> Node | None:
-    """What stands beside a row that all of a node is computed from, if there is that."""
+    """Returns what stands beside a row that all of a node is computed from, if there is that."""
     if node.name == _BESIDE:
         return node.operands[1]
     if node.name in (_SUM, _LARGEST):
@@ -154,7 +154,7 @@ def _column(node: Node) -> Node | None:
 
 
 def _scores(node: Node) -> tuple[ir.Operation, Place | None, float, float | None] | None:
-    """The product of queries and keys; a mask that is added; the scale of it, and the cap, if there is one."""
+    """Returns the product of queries and keys; a mask that is added; the scale of it, and the cap, if there is one."""
     mask, outer, inner, is_capped = None, 1.0, 1.0, False
     while node.name != PRODUCT:
         if len(node.operands) == 2 and node.operands[0].name == _NUMBER:
@@ -251,7 +251,7 @@ class _Follower:
         return self.element(op.operands[0], indices)
 
     def _beside(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
-        """A row and a column; or the row, of places that are in it."""
+        """Returns a row and a column; or the row, of places that are in it."""
         dim = ir.IntegerAttr(op.attributes["dim"]).value
         if len(op.operands) != 2 or indices[dim].axis != _KEY or indices[dim].stride != 1:
             return None
@@ -267,7 +267,7 @@ class _Follower:
         return None if other is None else Node(_BESIDE, (found, other))
 
     def _reduced(self, op: ir.Operation, place: Place) -> Node | None:
-        """The sum or the largest of a row."""
+        """Returns the sum or the largest of a row."""
         maps, value = indexing_maps(op), place.value
         if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:
             return None
@@ -294,7 +294,7 @@ class _Follower:
 
 
 def _number(value: ir.Value) -> Node | None:
-    """A constant scalar, or one that all elements of a constant tensor are."""
+    """Returns a constant scalar, or one that all elements of a constant tensor are."""
     op = graph.producer(value)
     if op is None or op.name != "arith.constant":
         return None

@@ -38,7 +38,7 @@ class Compiled:
     report: Report | None = None
 
     def parts(self, kernels: Sequence[str]) -> list[str]:
-        """The part that each dispatch computes, for a program of one matmul; else the names of kernels."""
+        """Returns the part that each dispatch computes, for a program of one matmul; else the names of kernels."""
         found = _irees_parts(kernels) if self.report is None else self._our_parts(kernels)
         is_one = found.count(MATMUL) == 1
         return found if is_one else list(kernels)

@@ -106,7 +106,7 @@ class _Side:
     kind: str
 
     def values(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The values as float64 [rows, K]."""
+        """Returns the values as float64 [rows, K]."""
         elements = decode(unpack_bits(self.packed[rows], self.kind), self.kind).astype(np.float64)
         return elements * decode_e8m0(self.scales[rows]).astype(np.float64).repeat(MX_BLOCK, axis=1)
 

@@ -59,7 +59,7 @@ class DriverFlags:
         return result
 
     def is_text(self, compile_to: str) -> bool:
-        """Whether the output is text: MLIR or C."""
+        """Returns whether the output is text: MLIR or C."""
         if compile_to == "end" and self.output_format != "vm-asm":
             return self.output_format == "vm-c"
         return not self.emit_mlir_bytecode

@@ -132,7 +132,7 @@ def only_user(op: ir.Operation) -> ir.Operation | None:
 
 
 def users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
-    """Operations of the block that use one of `values`, to which more may be added meanwhile, as they stand there."""
+    """Yields operations of the block that use one of `values`, to which more may be added meanwhile, in block order."""
     block, followed = values[0].owner.operation.block, 0
     pending: list[ir.Operation] = []
     while True:

@@ -1,4 +1,4 @@
-"""Sizes and places in kernels: sums that are put together in Python, and become operations where they are used."""
+"""Index arithmetic: sums that are folded in Python, and become operations where they are used."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mxcomp.mlir.assumptions import Range
 __all__ = ["Index", "assume", "both", "i32", "i32_type", "select", "to_i32", "unsigned"]
 
 _MOST = 2**24
-"""More than any number of K tiles."""
+"""A number above any number of K tiles."""
 
 
 class Index:
-    """A sum of index values, each times a number, and of a number. Values are not negative where one is divided."""
+    """A sum of a number and of multiples of index values. Values are not negative where one is divided."""
 
     def __init__(self, terms: Mapping[ir.Value, int], number: int = 0) -> None:
         self.terms = {value: factor for value, factor in terms.items() if factor}
@@ -26,7 +26,7 @@ class Index:
 
     @staticmethod
     def of(value: Index | ir.Value | int) -> Index:
-        """A number, or a value of index or integer type."""
+        """Returns a number, or a value of index or integer type, as an index."""
         if isinstance(value, Index):
             return value
         return Index({}, value) if isinstance(value, int) else Index({build.as_index(value): 1})
@@ -44,7 +44,7 @@ class Index:
 
     @property
     def here(self) -> Index:
-        """The same, computed here: what depends on it is not put together again."""
+        """The same, computed here: later sums are not folded into it."""
         return Index.of(self.value)
 
     def __add__(self, other: Index | int) -> Index:
@@ -60,7 +60,7 @@ class Index:
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: Index | int) -> Index:
-        """What is divisible is divided now, the rest when the kernel runs."""
+        """Divides divisible terms now, and the rest at run time."""
         if isinstance(divisor, Index):
             return _binary(arith.DivUIOp, self, divisor)
         whole, rest = self._split(divisor)
@@ -85,11 +85,11 @@ class Index:
         return arith.CmpIOp(arith.CmpIPredicate.eq, self.value, Index.of(other).value).result
 
     def times(self, other: Index) -> Index:
-        """The product of two that are known to the kernel only."""
+        """Returns the product of two values that are known only at run time."""
         return _binary(arith.MulIOp, self, other)
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
-        """What is divisible, divided, and the rest."""
+        """Returns the quotient of divisible terms, and the rest."""
         whole = {value: factor // divisor for value, factor in self.terms.items() if factor % divisor == 0}
         rest = {value: factor for value, factor in self.terms.items() if factor % divisor}
         quotient, remainder = divmod(self.number, divisor)
@@ -105,7 +105,7 @@ def select(condition: ir.Value, yes: Index | ir.Value | int, no: Index | ir.Valu
 
 
 def unsigned(value: ir.Value) -> Index:
-    """An i32 that has no sign, of which LLVM computes 32 bits."""
+    """Returns an unsigned i32, on which LLVM computes with 32 bits."""
     return Index.of(arith.IndexCastUIOp(ir.IndexType.get(), value).result)
 
 
@@ -114,7 +114,7 @@ def both(one: ir.Value, other: ir.Value) -> ir.Value:
 
 
 def assume(value: Index, low: int, high: int = _MOST) -> Index:
-    """The same value, which the compiler takes to lie between two numbers, both included."""
+    """Returns the value, assumed to be between two numbers, both included."""
     return Index.of(assumptions.assume(value.value, Range(low, high)))
 
 

@@ -1,4 +1,4 @@
-"""Vectors: what a lane has in registers. Functions write to MLIR's current insertion point."""
+"""Vectors: a lane's values in registers. Functions build at MLIR's current insertion point."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def byte_vector(size: int) -> ir.VectorType:
 
 
 def joined(parts: Sequence[ir.Value]) -> ir.Value:
-    """Vectors of one size, one behind the other."""
+    """Concatenates vectors of one size."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
@@ -30,14 +30,14 @@ def joined(parts: Sequence[ir.Value]) -> ir.Value:
 
 
 def part(whole: ir.Value, start: int, size: int) -> ir.Value:
-    """So many of a vector's elements, from `start` on."""
+    """Returns so many of a vector's elements, from `start` on."""
     if [size] == list(ir.VectorType(whole.type).shape):
         return whole
     return vector.ShuffleOp(whole, whole, list(range(start, start + size))).vector
 
 
 def padded(value: ir.Value, size: int) -> ir.Value:
-    """A vector with zeros behind it, so many elements in all."""
+    """Pads a vector with zeros to so many elements."""
     kind = ir.VectorType(value.type)
     if [size] == list(kind.shape):
         return value
@@ -46,14 +46,14 @@ def padded(value: ir.Value, size: int) -> ir.Value:
 
 
 def constant_zeros(kind: ir.Type) -> ir.Value:
-    """A zero, or a vector of zeros, which LLVM sets where they are used."""
+    """Returns a zero, or a vector of zeros, which LLVM sets where they are used."""
     scalar = kind.element_type if isinstance(kind, ir.VectorType) else kind
     zero = ir.FloatAttr.get(scalar, 0.0) if isinstance(scalar, ir.FloatType) else ir.IntegerAttr.get(scalar, 0)
     return arith.ConstantOp(kind, zero if scalar is kind else ir.DenseElementsAttr.get_splat(kind, zero)).result
 
 
 def masked(condition: ir.Value, value: ir.Value) -> ir.Value:
-    """A value, or zeros where `condition` does not hold."""
+    """Returns a value, or zeros where `condition` is false."""
     return arith.SelectOp(condition, value, constant_zeros(value.type)).result
 
 
@@ -62,17 +62,17 @@ def f32_zeros(size: int) -> ir.Value:
 
 
 def sums(left: Sequence[ir.Value], right: Sequence[ir.Value]) -> list[ir.Value]:
-    """The sums of two lists of vectors, one by one."""
+    """Returns the sums of two lists of vectors, one by one."""
     return [arith.AddFOp(one, other).result for one, other in zip(left, right, strict=True)]
 
 
 def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
-    """A vector's bits as so many of other elements."""
+    """Returns a vector's bits as so many other elements."""
     return vector.BitCastOp(ir.VectorType.get([size], ir.Type.parse(element)), value).result
 
 
 def element(whole: ir.Value, number: int) -> ir.Value:
-    """One of a vector's elements; of a vector of two dimensions a row."""
+    """Returns one of a vector's elements, or a row of a vector of two dimensions."""
     return vector.ExtractOp(whole, [], [number]).result
 
 
@@ -81,7 +81,7 @@ def from_elements(elements: Sequence[ir.Value]) -> ir.Value:
 
 
 def as_tensor(values: Sequence[ir.Value], shape: Sequence[int]) -> ir.Value:
-    """Vectors, one behind the other, as a tensor."""
+    """Returns concatenated vectors as a tensor."""
     sizes, first = list(shape), ir.VectorType(values[0].type)
     whole = constant_zeros(ir.VectorType.get([len(values), *first.shape], first.element_type))
     for number, value in enumerate(values):

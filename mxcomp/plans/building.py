@@ -78,7 +78,7 @@ class Building:
         self.packer = Packer(self.options)
 
     def gone(self, result: ir.Value) -> ir.Value:
-        """The operands of operations that are dead when all matmuls are built."""
+        """Returns the operands of operations that are dead when all matmuls are built."""
         placeholder = build.empty(ir.RankedTensorType(result.type))
         placeholder.owner.attributes[_GONE] = ir.UnitAttr.get()
         return placeholder

@@ -158,7 +158,7 @@ def of_bits(ukernel: str, bits: int) -> str | None:
 
 
 def _named(options: Options) -> Instance | None:
-    """The instance of the name that is asked for, or of one that takes two matrices."""
+    """Returns the instance of the name that is asked for, or of one that takes two matrices."""
     pair = next((dual.single(each) for each in dual.INSTANCES if each.name == options.ukernels), None)
     return pair or next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
 

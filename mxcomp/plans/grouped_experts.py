@@ -70,5 +70,5 @@ class GroupedExperts(Requantised):
 
 
 def _fitting(tiles: Sequence[Tile], rows: int) -> Tile:
-    """The smallest tile that holds so many rows, or else the largest."""
+    """Returns the smallest tile that holds so many rows, or else the largest."""
     return next((tile for tile in tiles if rows <= tile.layout.tile[1]), tiles[-1])

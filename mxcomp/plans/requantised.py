@@ -152,7 +152,7 @@ def is_asked_for(options: Options) -> bool:
 
 
 def instance_of(types: Sequence[str]) -> Instance:
-    """The ukernel whose results are quantised in their tile, for elements of a problem as it is multiplied."""
+    """Returns the ukernel whose results are quantised in their tile, for elements of a problem as it is multiplied."""
     lhs, rhs, *_ = types
     return Instance(REQUANTISING, (lhs, rhs), DataTiled)
 

@@ -27,7 +27,7 @@ from mxcomp.matching.storage import storage
 from mxcomp.mlir import build
 from mxcomp.options import FASTEST, Options
 from mxcomp.packing import stored_operand
-from mxcomp.packing.result_tiles import IN_ROWS
+from mxcomp.packing.result_tiles import LHS_ROW_MAJOR
 from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
@@ -66,7 +66,7 @@ class RowOperand(Tiled):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        return (*super().marks, IN_ROWS)
+        return (*super().marks, LHS_ROW_MAJOR)
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
         """Returns the matmul with the bytes [M, K·bits/8] of LHS, where they are stored."""
@@ -107,8 +107,8 @@ def choose(
     `size` are the bytes of an element of the result.
     """
     named = registry.ukernels.get(options.ukernels)
-    if named is not None and named.operands in family.IN_ROWS:
-        side = family.IN_ROWS.index(named.operands)
+    if named is not None and named.operands in family.ROW_MAJOR_SIDES:
+        side = family.ROW_MAJOR_SIDES.index(named.operands)
         reason = objections[side] or _misfit(named, _multiplied(problem, side), options)
         if reason:
             return Proposal(replace(best, reason=f"{named.name}: {reason}"))
@@ -134,7 +134,7 @@ def candidates(problem: Problem, side: int, registry: Registry, options: Options
     """Returns the ukernels that read LHS or RHS of a problem as it is stored, and their times."""
     multiplied = _multiplied(problem, side)
     for each in registry.ukernels.values():
-        if each.operands == family.IN_ROWS[side] and not _misfit(each, multiplied, options):
+        if each.operands == family.ROW_MAJOR_SIDES[side] and not _misfit(each, multiplied, options):
             timed = candidate(each, multiplied, size)
             if timed is not None:
                 yield timed

@@ -55,7 +55,7 @@ class Registry:
         return ukernel.path.parent in self._directories
 
     def runnable(self, instances: Iterable[AnyInstance]) -> list[AnyInstance]:
-        """The ukernels that the GPU can run."""
+        """Returns the ukernels that the GPU can run."""
         return [each for each in instances if each.name in self.ukernels]
 
     def unsupported(self, instances: Iterable[family.Instance]) -> str:

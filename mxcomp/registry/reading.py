@@ -84,7 +84,7 @@ def _check_kinds(rule: Any) -> None:
             raise ValueError(f"{key} must be a {expected}, got {value!r}")
 
 
-_OPERANDS = ("data_tiled", "row_major", *family.IN_ROWS)
+_OPERANDS = ("data_tiled", "row_major", *family.ROW_MAJOR_SIDES)
 
 
 def _check(ukernel: Ukernel) -> None:
@@ -97,7 +97,7 @@ def _check(ukernel: Ukernel) -> None:
         raise ValueError("tile and workgroup sizes must be positive")
     if (ukernel.operands == "row_major") != (ukernel.layout is None):
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
-    if ukernel.operands in family.IN_ROWS and (ukernel.layout is None or ukernel.layout.units is None):
+    if ukernel.operands in family.ROW_MAJOR_SIDES and (ukernel.layout is None or ukernel.layout.units is None):
         raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of units")
     if ukernel.layout is None and not ukernel.archs:
         raise ValueError("a row_major ukernel says which archs it is for: it has no layout that does")

@@ -1,4 +1,4 @@
-"""The kernel that sorts slots by expert, in one workgroup: all tables of a grouped matmul from the expert of each slot.
+"""The kernel that sorts slots by expert in one workgroup: all tables of a grouped matmul from the expert of each slot.
 
 The tables follow each other: the row of each slot, the slot of each row, the expert of each block, and how many blocks
 are valid. They are put together in LDS. A slot whose expert there is not has no row: what stands for its row is the
@@ -33,13 +33,13 @@ from mxcomp.ukernels.builder import (
 
 _MOST_THREADS = 1024
 _MOST_SLOTS = 4096
-"""Of more, dispatches of many workgroups take less time, modelled."""
+"""The number of slots above which dispatches of many workgroups take less time, modelled."""
 _TABLES = 4, 5
-"""The part of LDS that tables may take, 4 of 5: what else lies there has room behind them."""
+"""The fraction of LDS that tables may take, 4 of 5, which leaves room for the rest."""
 
 
 _SLOTS, _EXPERTS, _VALID = 1, 2, 3
-"""Of tables, those of rows, of blocks, and the number of valid ones."""
+"""The indices of the tables of rows, of blocks, and of the number of valid blocks."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Sorting:
     blocks: int
 
     def fits(self, target: Target) -> bool:
-        """Whether one workgroup of a GPU has a lane for each expert, and room for all tables."""
+        """Returns whether one workgroup of a GPU has a lane for each expert, and room for all tables."""
         if target.wave_size != LANES or self.threads > target.max_workgroup_threads:
             return False
         has_lanes = self.experts <= _MOST_THREADS and self.slots <= _MOST_SLOTS
@@ -65,7 +65,8 @@ class Sorting:
 
     @property
     def loaded(self) -> int:
-        """How many ids the kernel takes: IREE would drop a dimension of size 1, and with it what names the kernel."""
+        """The number of ids that the kernel takes: IREE would drop a dimension of size 1, and with it the name of the
+        kernel."""
         return max(self.slots, 2)
 
     @property
@@ -74,17 +75,17 @@ class Sorting:
 
     @property
     def starts(self) -> tuple[int, int, int, int]:
-        """Where tables begin: the row of each slot, the slot of each row, the expert of each block, valid blocks."""
+        """The offsets of tables: the row of each slot, the slot of each row, the expert of each block, valid blocks."""
         rows = self.blocks * self.block_m
         return 0, self.slots, self.slots + rows, self.slots + rows + self.blocks
 
     @property
     def size(self) -> int:
-        """Of all tables, with what fills the last lane's piece up."""
+        """The size of all tables, padded to the last lane's piece."""
         return _up(self.starts[-1] + 1, self.threads)
 
     def text(self) -> str:
-        """The kernel's module. Needs a current context."""
+        """Returns the kernel's module. Needs a current context."""
         kinds = [build.tensor_type([size], "i32") for size in (self.loaded, self.size)]
         function = builder.function(self.name, kinds, kinds[-1])
         block = function.operation.regions[0].blocks[0]
@@ -101,10 +102,10 @@ class Sorting:
 # The kernel
 
 _WIDE = 16
-"""Slots of a wave that a lane compares with its own at a time."""
+"""The number of slots of a wave that a lane compares with its own at a time."""
 
 _NONE = -1
-"""The expert of a slot, or of a block, that there is not."""
+"""The expert of a missing slot or block."""
 
 
 class _Sort:
@@ -130,7 +131,7 @@ class _Sort:
         threads.store([builder.read_lds(self.tables, self.id * chunk, chunk)], [chunk], [self.id * chunk])
 
     def _clear(self) -> None:
-        """No slots of experts; rows of no slot, and blocks behind the valid ones, of no expert."""
+        """Clears the tables: no slots of experts; rows of no slot, and blocks after the valid ones, of no expert."""
         sorting = self.sorting
         with when(self.is_expert):
             _store(0, self.of_experts, self.id)
@@ -144,12 +145,12 @@ class _Sort:
         lds_barrier()
 
     def _slot(self, number: Index) -> tuple[Index, ir.Value]:
-        """A lane's slot of a round, and whether there is such."""
+        """Returns a lane's slot of a round, and whether it exists."""
         slot = (number * self.sorting.threads + self.id).here
         return slot, slot < self.sorting.slots
 
     def _rank(self, number: Index) -> list[Values]:
-        """How many slots before a lane's have the same expert, where the slot's row will stand.
+        """Returns the number of earlier slots with the same expert, and stores it in place of the slot's row.
 
         Waves take their turn, so ranks are the same in every run. The last slot of an expert in a wave counts.
         """
@@ -179,7 +180,7 @@ class _Sort:
         return []
 
     def _in_wave(self, mine: Index) -> tuple[Index, Index]:
-        """How many slots of this wave have the same expert: of lanes before, and of all."""
+        """Returns the number of slots of this wave with the same expert: of lower lanes, and of all."""
         kind = ir.VectorType.get([_WIDE], to_i32(mine).type)
         zeros, ones = builder.constant_zeros(kind), _constant(kind, [1] * _WIDE)
         own, lane = _all(kind, mine), _all(kind, self.lane)
@@ -200,7 +201,7 @@ class _Sort:
         return unsigned(before), unsigned(everywhere)
 
     def _number_blocks(self) -> None:
-        """Where each expert's blocks begin: sums over twice as many experts in each step."""
+        """Computes where each expert's blocks begin, by sums over twice as many experts in each step."""
         sorting = self.sorting
         slots = _load(self.of_experts, select(self.is_expert, self.id, 0))
         blocks = _as_u32(select(self.is_expert, (slots + (sorting.block_m - 1)) // sorting.block_m, 0))
@@ -230,7 +231,7 @@ class _Sort:
         lds_barrier()
 
     def _place(self, number: Index) -> list[Values]:
-        """Writes the row of a lane's slot, in the place of its rank, and the slot of that row."""
+        """Writes the row of a lane's slot over its rank, and the slot of that row."""
         sorting = self.sorting
         slot, is_slot = self._slot(number)
         with when(is_slot):
@@ -257,12 +258,12 @@ def _all(kind: ir.VectorType, value: Index) -> ir.Value:
 
 
 def _as_u32(value: Index) -> Index:
-    """The same value, below 2³²."""
+    """Returns the value, known to be below 2³²."""
     return unsigned(to_i32(value))
 
 
 def _load(source: ir.Value, at: Index) -> Index:
-    """One integer of a buffer, or of LDS, that is taken to have no sign."""
+    """Loads one unsigned integer of a buffer, or of LDS."""
     return unsigned(memref.LoadOp(source, [at.value]).result)
 
 

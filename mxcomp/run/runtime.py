@@ -209,7 +209,7 @@ class Loaded:
     kept: Kept
 
     def functions(self) -> list[str]:
-        """The names of functions that can be called."""
+        """Returns the names of functions that can be called."""
         return [
             name for name in self.module.function_names if not name.startswith("__") and not name.endswith("$async")
         ]

@@ -55,16 +55,15 @@ WIDE, NARROW = 4, 2
 """The bytes of a stored element of the result: f32, or 16 bits."""
 
 RESULT, JOINED, TRANSPOSED = IN_TILES = "_requantised", "_joined", "_transposed"
-"""Behind an instance's name in the table where results are quantised in their tile: quantising its result; quantising
-what SwiGLU makes of its and another one's; and storing its result as it is, as the other one does, and the product
-behind.
+"""The suffixes in the table of instances that quantise their result in its tile: its own result; SwiGLU of its and
+another one's; and the other product, stored as it is, like the next one.
 """
 EXPERTS = "_experts"
-"""Behind an instance's name in the table: as a part of a layer, with SwiGLU where it has gate and up."""
+"""The suffix in the table of an instance as a part of a layer, with SwiGLU where it has gate and up."""
 
 
 def with_rows(rows: int) -> str:
-    """Behind an instance's name in the table: how many rows of activations it was given."""
+    """Returns the suffix in the table for a number of rows of activations."""
     return f"_rows{rows}"
 
 

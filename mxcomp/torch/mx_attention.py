@@ -60,7 +60,7 @@ def mx_attention(
     scale: float | None = None,
     mode: str = "even",
 ) -> torch.Tensor:
-    """Attention whose two products are of MX operands, as `scaled_dot_product_attention` of PyTorch else.
+    """Returns attention whose two products have MX operands, otherwise as PyTorch's `scaled_dot_product_attention`.
 
     Queries and keys are quantised in blocks of 32 along their last dimension, values in blocks of 32 keys. What values
     are multiplied by are powers of 2, quantised in blocks of 32 keys, too, with scales by which none saturates; the

@@ -31,13 +31,13 @@ _MOST_BYTES = 2**24
 
 
 def place(tensor: torch.Tensor) -> Place:
-    """The memory of a tensor, and how it lies there."""
+    """Returns the memory of a tensor, and how it lies there."""
     start = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
     return start or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def with_buffers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program, in which tensors that it changes are buffers, also those of an object that is no module.
+    """Returns the program, in which tensors that it changes are buffers, also those of an object that is no module.
 
     A cache of transformers is such an object. What else it has in common with a module is one buffer, not two.
     """
@@ -72,7 +72,7 @@ def with_buffers(program: torch.export.ExportedProgram) -> torch.export.Exported
 
 
 def _changes(user: torch.fx.Node, node: torch.fx.Node) -> bool:
-    """Whether an operator writes into a tensor."""
+    """Returns whether an operator writes into a tensor."""
     if not isinstance(user.target, torch._ops.OpOverload):
         return False
     arguments = zip(user.target._schema.arguments, user.args, strict=False)
@@ -95,7 +95,7 @@ class State:
         return place(tensor) in self._names
 
     def load(self, module: ir.Operation, tensor: torch.Tensor, name: str, torch_type: str) -> ir.Value:
-        """A buffer's value now, at the insertion point. Raises InputError for one that no global can be."""
+        """Returns a buffer's value now, at the insertion point. Raises InputError for one that no global can be."""
         kind = builtin_type(torch_type)
         if kind is None or tensor.dtype not in _KINDS:
             kinds = ", ".join(str(each).removeprefix("torch.") for each in _KINDS)
@@ -125,7 +125,7 @@ class State:
 
 
 def _first(tensor: torch.Tensor, name: str, kind: ir.RankedTensorType) -> ir.Attribute:
-    """What a buffer is when a program is loaded."""
+    """Returns what a buffer is when a program is loaded."""
     if tensor.is_meta:
         raise InputError(f"the model changes its buffer '{name}', which has no data (it is on the device meta)")
     values = tensor.detach().cpu().contiguous()

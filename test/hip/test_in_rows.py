@@ -31,7 +31,7 @@ from mxcomp.ukernels import intrawave
 pytestmark = pytest.mark.usefixtures("numpy_engine")
 
 SLOW = pytest.mark.slow
-INSTANCES = [instance for instance in intrawave.INSTANCES if instance.tile.lhs_in_rows]
+INSTANCES = [instance for instance in intrawave.INSTANCES if instance.tile.lhs_row_major]
 NAMES = [instance.name for instance in INSTANCES]
 OF_LHS, OF_RHS = ([each.name for each in INSTANCES if each.tile.for_rhs == for_rhs] for for_rhs in (False, True))
 ROWS, RHS_ROWS = OF_LHS[0], OF_RHS[0]

@@ -84,7 +84,7 @@ def test_padded(tile: family.Tile) -> None:
     """
     m, n, _ = tile.layout.workgroup_tile
     waves = tile.waves.k if tile.waves else 1
-    k = 512 * ((waves // 2 if tile.is_half else waves) + 4) + 96 * (not tile.lhs_in_rows)
+    k = 512 * ((waves // 2 if tile.is_half else waves) + 4) + 96 * (not tile.lhs_row_major)
     types = types_of(tile)
     check(Shaped(tile.max_m - 1 if tile.max_m else m + 1, n + 5, k, types=types), name(tile, *types))
 

@@ -24,7 +24,7 @@ APART = {"in rows": 0.04, "few of any": 0.05, "in parts": 0.05, "in place": 0.06
 """How often a program is for ukernels that read LHS as it is stored, of a dynamic M, few rows of which a version
 quantises, has K in parts wherever it can be, or sorts, scatters and scans in place: drawn apart from all else, which
 stays as it was."""
-_IN_ROWS = [each for each in intrawave.INSTANCES if each.tile.lhs_in_rows]
+_IN_ROWS = [each for each in intrawave.INSTANCES if each.tile.lhs_row_major]
 VERSIONS = {"by gain": 2, "always": 1}
 """Where a dynamic M gets kernels by ranges: N and K drawn here are too small to gain by them."""
 FEW = "always, and few rows quantised by theirs"

@@ -139,7 +139,13 @@ MUTANTS: dict[str, Mutant] = {
         {},
     ),
     "steps of slices": ("passes.workarounds.legalise_steps", "run", _nothing, _narrow_steps, {}),
-    "extracts from slices": ("matching.storage", "settled", _same, ALONE["sliced scales"][0], {"data_tiling": False}),
+    "extracts from slices": (
+        "matching.storage",
+        "isolate_slice",
+        _same,
+        ALONE["sliced scales"][0],
+        {"data_tiling": False},
+    ),
     "slices behind": (
         "passes.workarounds.keep_slices_behind",
         "run",

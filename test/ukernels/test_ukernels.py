@@ -30,7 +30,7 @@ UKERNELS = HERE.parent.parent / "ukernels" / TARGET.arch
 FILES = sorted(UKERNELS.glob("*.mlir"))
 PAIRS = (("f4E2M1FN", "f4E2M1FN"), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2"), ("f8E4M3FN", "f4E2M1FN"))
 PLAIN = [each for kind in PLAIN_KINDS for each in kind.INSTANCES]
-INSTANCES = [each for each in PLAIN if each.elements in PAIRS and not each.tile.lhs_in_rows]
+INSTANCES = [each for each in PLAIN if each.elements in PAIRS and not each.tile.lhs_row_major]
 NAMES = [*(path.stem for path in FILES), *(instance.name for instance in INSTANCES)]
 BY_DEFAULT = (
     "m16_n32_k512",
