@@ -1,4 +1,4 @@
-"""mxcomp: microscaling (MX) matrix products for AMD CDNA4 GPUs, compiled through IREE.
+"""Microscaling (MX) matrix products for AMD CDNA4 GPUs, compiled through IREE.
 
     program = mxcomp.compile("model.mlir", target="gfx950")
     program.save("model.vmfb")

@@ -63,7 +63,7 @@ _NUMBERS: dict[str, tuple[str, ...]] = {
     EXPERTS: ("alpha", "limit", "offset"),
     ATTENTION: ("scale", "is_causal"),
 }
-"""What comes behind formats and mode."""
+"""The names of numbers that follow formats and mode."""
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
 _SIGN = re.compile(r"^[su]i(?=\d)")

@@ -222,8 +222,7 @@ def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Valu
 
 
 def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
-    """Returns a mask as numbers that are added to scores; those that are to hide finitely are so times log2(e) as
-    well."""
+    """Returns a mask as numbers that are added to scores. Finitely hiding ones are times log2(e), as are scores."""
     kind = ir.RankedTensorType(mask.type)
     type_ = kind.element_type
 

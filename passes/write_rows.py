@@ -1,4 +1,4 @@
-"""mxcomp-write-rows: new rows are written over those of a cache, and nothing else of it is touched.
+"""mxcomp-write-rows: writes new rows over those of a cache, without touching its other rows.
 
 Before, as PyTorch's index_copy is imported, and as its where is:
 
@@ -46,9 +46,9 @@ _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util
 _CALLS = ("util.call", "func.call")
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _MOST_BYTES = 2**31 - 1
-"""That a kernel can address of a tensor."""
+"""The largest tensor in bytes that a kernel can address."""
 _PARTS = (8, 4, 2, 3, 5, 7)
-"""Workgroups that one group of places is given to, where there is no other, the first that divides it."""
+"""The numbers of workgroups for a single group of positions, of which the first that divides it is taken."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -116,7 +116,7 @@ def _users(value: ir.Value) -> Iterator[ir.Operation]:
 
 
 def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
-    """Updates by dispatches: neighbours that write rows at the same places, two at a time."""
+    """Groups updates by dispatch: neighbours that write rows at the same positions, two at a time."""
     rest = list(found)
     while rest:
         (update, kernel), *rest = rest
@@ -186,7 +186,7 @@ def _shaped(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
 
 
 def _rows(update: Update) -> ir.Value:
-    """New rows, one behind the other, in the order in which a cache has them."""
+    """Returns new rows, contiguous, in the order of a cache."""
     value, order = update.rows, list(update.rows_order)
     sizes = build.static_sizes(value)
     if order != sorted(order):

@@ -129,7 +129,7 @@ def module(
 
 
 class Spec(Protocol):
-    """What kernels are written for."""
+    """The parameters that kernels are written for."""
 
     @property
     def query(self) -> Stored: ...
@@ -152,7 +152,7 @@ def inputs(spec: Spec) -> list[Stored]:
 
 
 class Others:
-    """What there is behind queries, keys and values: a mask perhaps, a sink perhaps, and positions."""
+    """The operands after queries, keys and values: an optional mask, an optional sink, and positions."""
 
     def __init__(self, spec: Spec, operands: Sequence[Operand]) -> None:
         masks, sinks = (0 if each is None else 1 for each in (spec.mask, spec.sink))
@@ -255,8 +255,7 @@ class VisibleKeys:
         self._positions = [_clamped(each.load(each.place(n=head), 2)) for each in positions]
 
     def of(self, query: Index) -> tuple[Index, Index, ir.Value | None]:
-        """Returns the first key and the end of keys of a query, and whether it sees none and so takes all, if it
-        may."""
+        """Returns the first key and the end of keys of a query, and whether it sees none and so takes all."""
         if self._reach is None:
             return Index.of(0), self._keys, None
         zero, keys = builder.i32(0), builder.to_i32(self._keys)
@@ -385,8 +384,7 @@ def transposed(values: Values, pieces: Pieces) -> Values:
 
 
 def scores(keys: Values, queries: Values, scale: ir.Value, cap: float | None) -> Values:
-    """Returns the scores of a lane's eight keys with its query, times the scale, or the cap times tanh of that if there
-    is one."""
+    """Returns the scores of a lane's eight keys with its query, times the scale, and capped if there is a cap."""
     found: Values = []
     for half in range(2):
         fragment = builder.f32_zeros(4)
@@ -398,7 +396,7 @@ def scores(keys: Values, queries: Values, scale: ir.Value, cap: float | None) ->
 
 
 def _capped(score: ir.Value, cap: float) -> ir.Value:
-    """`cap` times tanh of a score: 1 - 2 / (1 + exp(2 score))."""
+    """Returns `cap` times tanh of a score: 1 - 2 / (1 + exp(2 score))."""
     more = added(exp2(added(score, score)), number(1.0))
     return arith.SubFOp(number(cap), arith.MulFOp(number(2 * cap), inverse(more)).result).result
 

@@ -106,7 +106,7 @@ class Decode:
         return attention.inputs(self)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """The result types: sums, and the largest score and the sum of powers of each, of so many workgroups."""
+        """Returns the types of sums, and of the largest score and the sum of powers of each, of so many workgroups."""
         return _part_types(workgroups, self.stored, self.value_size)
 
     def text(self) -> str:

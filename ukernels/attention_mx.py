@@ -140,7 +140,7 @@ class MxPrefill:
         return Staged(qk, FRAGMENTS * self.depths, self.waves), Staged(v, self.sums, self.waves)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """The result types: rows of each wave's fragments, in order."""
+        """Returns the types of rows of each wave's fragments, in order."""
         row = Pieces.of(self.value_size).shape
         return [build.tensor_type([workgroups, self.waves, *kept([self.fragments]), UNIT_ROWS, *row], self.result)]
 

@@ -100,7 +100,7 @@ class Prefill:
         return attention.inputs(self)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """The result types: rows of each wave's fragments, in order."""
+        """Returns the types of rows of each wave's fragments, in order."""
         row = Pieces.of(self.value_size).shape
         return [build.tensor_type([workgroups, WAVES, *kept([self.fragments]), COLUMNS, *row], self.result)]
 
@@ -145,8 +145,7 @@ class _Prefill:
         return row if spec.queries % spec.tile == 0 else select(row < spec.queries, row, spec.queries - 1)
 
     def _bound(self) -> None:
-        """Returns the first and last step, and the end of keys, that any query sees; and how many steps all queries see
-        whole."""
+        """Returns the first and last step, and the end of keys, of any query; and the steps all queries see whole."""
         spec = self.spec
         self.is_even = spec.keys is not None and spec.keys % STEP == 0
         last = self.first + (spec.tile - 1)

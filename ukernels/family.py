@@ -149,7 +149,7 @@ class Instance:
         return argument_types(self.layout, self.elements)
 
     def lds_bytes(self, target: Target) -> int:
-        """The bytes of LDS of a workgroup."""
+        """Returns the bytes of LDS of a workgroup."""
         return self.tile.lds_bytes(self.elements, target)
 
     def missing(self, target: Target) -> str:
@@ -192,7 +192,7 @@ class Instance:
 
     @property
     def stock(self) -> Instance:
-        """The same instance for a compiler that does not store contiguously where rows are padding."""
+        """Returns the same instance for a compiler that does not store contiguously where rows are padding."""
         if not self.layout.lane_columns:
             return self
         return replace(self, tile=replace(self.tile, layout=replace(self.layout, lane_columns=False)))

@@ -95,7 +95,7 @@ class Linear:
         return None if is_slower else replace(self, wide=best)
 
     def _takes(self, wide: int) -> bool:
-        """Whether there are several times as many columns, as IREE would drop a dimension of size 1."""
+        """Returns whether there are several times as many columns, as IREE would drop a dimension of size 1."""
         return self.columns % (wide * COLUMNS) == 0 and self.columns > wide * COLUMNS
 
     @property

@@ -85,8 +85,8 @@ _TWO_ON_A_CU = (
     (in_columns(unit_layout(8, 8)), ((4, 4), (4, 6), (4, 8), (6, 4), (6, 6), (8, 4))),
     (unit_layout(16, 8), _FP4),
 )
-"""The same for tiles of four waves of which two share a compute unit, for short K; and the bits of elements that fit
-into half of 160 KB of LDS.
+"""The tiles, like `_WHOLE`, of four waves of which two share a compute unit, for short K; and the bits of elements that
+fit into half of 160 KB of LDS.
 
 The larger one has no neighbours in its lanes: so the two wait less for each other, by replays.
 """
@@ -112,7 +112,7 @@ _SCALE_STEP = 1
 _MOST_PRIORITY = 3
 
 _COPIES_SHARED, _READ_ROWS_SHARED = 2, 3
-"""For two workgroups on a compute unit: the copies in a row of MFMA, and the rows in which B of the next step is read,
+"""The copies in a row of MFMA, and the rows in which B of the next step is read, with two workgroups on a compute unit,
 found by replays. Later reads occupy registers for less time."""
 
 

@@ -54,7 +54,7 @@ class Staging:
 
     @property
     def pieces(self) -> Pieces:
-        """How a fragment is copied and read."""
+        """The loads and reads of a fragment."""
         return UNIT_PIECES[self.fragment_bytes]
 
     @property
@@ -225,8 +225,7 @@ class Operand:
         return factor(fragment, self.element, scales, step)
 
     def _shared_out(self, copies: int, turns: Iterable[int] | None = None) -> Iterator[tuple[Index, ir.Value | None]]:
-        """Yields the numbers of what this wave copies; where copies cannot be shared evenly, with whether each
-        exists."""
+        """Yields the numbers of what this wave copies, and whether each exists, if copies are not shared evenly."""
         for turn in range(-(-copies // self.staging.waves)) if turns is None else turns:
             number = self._wave + turn * self.staging.waves
             yield number, number < copies if copies % self.staging.waves else None
@@ -331,8 +330,7 @@ def _key(row: Index) -> Index:
 
 
 def _strides(shape: Sequence[int | None]) -> list[int | None]:
-    """Returns the strides of a packed operand, contiguous in a unit; the dimension of K tiles is that of unknown
-    size."""
+    """Returns the strides of a packed operand, contiguous in a unit. The dimension of K tiles has an unknown size."""
     k_tiles = shape.index(None)
     return [*[None] * k_tiles, *(prod(size or 1 for size in shape[i + 1 :]) for i in range(k_tiles, len(shape)))]
 

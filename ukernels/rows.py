@@ -19,13 +19,13 @@ from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.waves import LANES
 
 _PIECE = 16
-"""Bytes that a lane stores at once, at most."""
+"""The largest number of bytes that a lane stores at once."""
 _THREADS = 256
 
 
 @dataclass(frozen=True)
 class Rows:
-    """New rows for each of `groups`, in places of a cache.
+    """New rows for each of `groups`, at positions of a cache.
 
     Attributes:
         groups: Of places, in all batches.
@@ -60,7 +60,7 @@ class Rows:
 
     @property
     def name(self) -> str:
-        """Of the kernel: what it is for, and a digest of all the rest."""
+        """The name of the kernel: its purpose, and a digest of all parameters."""
         digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
         return f"mx_write_rows_r{self.rows}_d{self.size}_{digest}"
 
@@ -79,13 +79,13 @@ class Rows:
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        """New rows of each cache, one behind the other, and the halves of integers."""
+        """The new rows of each cache, contiguous, and the halves of integers."""
         new = build.tensor_type([self.groups * self.rows * self.size], self.element)
         halves = build.tensor_type([2 * self.table], ir.IntegerType.get_signless(self.table_bits // 2))
         return [new] * self.caches + [halves]
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Caches, as so many workgroups see them."""
+        """Returns the types of caches, as so many workgroups see them."""
         return [build.tensor_type([workgroups, self.length // self.parts, self.size], self.element)] * self.caches
 
     @property
@@ -120,7 +120,7 @@ class Rows:
         return list(forall.results)
 
     def _by_thread(self, thread: Index, workgroup: Index, new: Values, table: ir.Value, outs: Values) -> Values:
-        """Caches with a thread's pieces of rows."""
+        """Returns caches with a thread's pieces of rows."""
         group, part = workgroup // self.parts, workgroup % self.parts
         lanes = self.size // self.piece
         places = self.length // self.parts

@@ -55,7 +55,7 @@ _SINGLE_WAVE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8))
 """The units along M and N of tiles of a single wave, many of which share a compute unit: for short K."""
 
 _HALF_SINGLE_WAVE = ((1, 2), (4, 8), (8, 2), (8, 4))
-"""The same for half units."""
+"""The units of tiles of half units of a single wave."""
 
 _ALL = family.ALL_BITS
 _FEW_ROWS: tuple[tuple[int, int, int, family.Pairs], ...] = (
@@ -205,7 +205,7 @@ class Stream(Kernel):
         self._share_out(self.waves)
 
     def _turn(self) -> tuple[int, int]:
-        """The steps of an iteration of the loop, and the distance in K tiles of a wave's iterations."""
+        """Returns the steps of an iteration of the loop, and the distance in K tiles of a wave's iterations."""
         return self.layout.intrinsics_k, self.waves
 
     def _share_out(self, waves: int) -> None:

@@ -13,7 +13,7 @@ BEYOND = 2**31
 
 @dataclass(frozen=True)
 class Pieces:
-    """How a fragment is loaded: `count` loads of `size` bytes in each lane, `step` and `lane` bytes apart in memory.
+    """The loads of a fragment: `count` loads of `size` bytes in each lane, `step` and `lane` bytes apart in memory.
 
     In LDS the bytes of a load follow each other by lanes; from there a lane reads its fragment `read` bytes at a time.
     """

@@ -171,7 +171,8 @@ def check_codes(codes: U8, fmt: ElementFormat) -> None:
 
 
 def float32_exponent(x: F32) -> I32:
-    """Unbiased exponent field of non-negative float32: -127 for zero and denormals, 128 for infinity and NaN."""
+    """Returns the unbiased exponent field of non-negative float32: -127 for zero and denormals, 128 for infinity and
+    NaN."""
     return (x.view(np.int32) >> 23) - 127
 
 

@@ -13,17 +13,17 @@ __all__ = [
 ]  # fmt: skip
 
 MFMA = DataTiledLayout().shape
-"""Of units, and of data-tiled tiles."""
+"""The MFMA of units, and of data-tiled tiles."""
 LANES, BLOCK = MFMA.lanes, MFMA.block
-"""Of a wave; elements along K that a lane has, and that share a scale."""
+"""The lanes of a wave; and the elements along K of a lane, which share a scale."""
 SCALE = E8M0.mlir_type
-"""The type of scales that it takes."""
+"""The type of scales of the MFMA."""
 
 STEPS, HALF_STEPS = 4, 2
-"""MFMA that a unit takes along K, and half a unit."""
+"""The number of MFMA along K of a unit, and of half a unit."""
 
 UNIT_ROWS, BLOCKS, VALUES = 16, 4, 4
-"""Rows of a fragment, and blocks of a row, that an MFMA takes; of a fragment of the result, in a lane."""
+"""The rows of a fragment, and blocks of a row, of an MFMA; and the values of a result fragment in a lane."""
 
 
 def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
@@ -32,7 +32,7 @@ def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayo
 
 
 def in_columns(layout: DataTiledLayout) -> DataTiledLayout:
-    """With accumulators of a lane that are neighbours in a row of the result, and are stored in one piece.
+    """Returns the layout with a lane's accumulators adjacent in a row of the result, to be stored contiguously.
 
     Not for fragments of 32 × 32: 32 rows of 32 bytes are twice as many cache lines as a store of 1 KB takes time for.
     """

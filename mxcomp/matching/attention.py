@@ -22,7 +22,7 @@ from mxcomp.matching import positions, softmax
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
-from mxcomp.matching.softmax import Place
+from mxcomp.matching.softmax import Access
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Reach, Stored, Subscript
@@ -31,7 +31,7 @@ from mxcomp.ukernels.attention_prefill import Prefill
 
 ATTENTION = "iree_linalg_ext.attention"
 NAMES = (ATTENTION, softmax.PRODUCT)
-"""Operations that may be one."""
+"""The names of operations that may be an attention."""
 
 _TYPES = ("bf16", "f16")
 _MASKS = (*_TYPES, "f32", "i1")
@@ -61,14 +61,14 @@ class Form:
 
     op: ir.Operation
     result: ir.Value
-    query: Place
-    key: Place
-    value: Place
+    query: Access
+    key: Access
+    value: Access
     axes: Mapping[str, int | None]
     scale: float
     cap: float | None = None
-    mask: Place | None = None
-    sink: Place | None = None
+    mask: Access | None = None
+    sink: Access | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Attention:
     guard: Guard | None = None
     """The operations that make results of queries that see no key 0, as the kernel does."""
     hides_finitely: bool = False
-    """Of a query whose keys all have a finite number added, all count alike; also where that is the lowest one."""
+    """Whether the keys of a query count alike if all have a finite number added, which may be the lowest one."""
 
 
 class NotCoveredError(Exception):
@@ -121,14 +121,14 @@ def _spelled(op: ir.Operation) -> Form | None:
 
 
 def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
-    """Of IREE's operation. NotCoveredError if it is of another form."""
+    """Returns the attention of IREE's operation. Raises NotCoveredError if it is of an unsupported form."""
     masked = _check(op)
 
-    def place(number: int, names: Sequence[str]) -> Place:
-        return Place(op.operands[number], tuple(Index(each, 1, axes[each]) for each in names))
+    def access(number: int, names: Sequence[str]) -> Access:
+        return Access(op.operands[number], tuple(Index(each, 1, axes[each]) for each in names))
 
-    query, key, value = (place(i, each) for i, each in enumerate(_FORM))
-    return Form(op, op.results[0], query, key, value, axes, _scale(op), mask=place(4, "ntl") if masked else None)
+    query, key, value = (access(i, each) for i, each in enumerate(_FORM))
+    return Form(op, op.results[0], query, key, value, axes, _scale(op), mask=access(4, "ntl") if masked else None)
 
 
 def _kernel(form: Form) -> Attention:
@@ -264,7 +264,7 @@ def _check(op: ir.Operation) -> bool:
 
 
 def _check_types(form: Form) -> None:
-    """NotCoveredError for types and sizes of elements that no kernel has."""
+    """Raises NotCoveredError for types and sizes of elements that no kernel has."""
     kinds = [str(build.element(each.value)) for each in (form.query, form.key, form.value)]
     if len(set(kinds)) != 1 or kinds[0] not in _TYPES:
         raise NotCoveredError(f"of {', '.join(dict.fromkeys(kinds))}: expected {' or '.join(_TYPES)}")
@@ -300,7 +300,7 @@ class _Moves(Tracer):
         return found if isinstance(found, Leaf) else Leaf(((value, indices),))
 
 
-def _stored(place: Place, axes: Mapping[str, int | None], whole: str) -> tuple[ir.Value, Stored]:
+def _stored(place: Access, axes: Mapping[str, int | None], whole: str) -> tuple[ir.Value, Stored]:
     """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous."""
     found = _Moves().element(place.value, place.indices)
     assert isinstance(found, Leaf)

@@ -136,8 +136,8 @@ def guard(value: ir.Value, indices: Sequence[Index], seen: Seen) -> Guard | None
 
 
 def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen) -> bool | None:
-    """Returns whether an operation makes an operand 0 where no key is seen; False if it is unchanged, None
-    otherwise."""
+    """Returns whether an operation zeroes an operand where no key is seen. False: it is unchanged; None: anything
+    else."""
     maps = indexing_maps(op) if is_elementwise(op) else None
     if maps is None or maps[number] != maps[-1] or op.operands[number].type != op.results[0].type:
         return None

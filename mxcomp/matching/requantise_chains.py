@@ -21,7 +21,7 @@ from mxcomp.ukernels.data_tiled import REQUANTISING
 from mxcomp.ukernels.quantising import MOST_ROWS
 
 _MULTIPLE = REQUANTISING.layout.tile[ROWS]
-"""Of the next matmul's K: a tile of the ukernel."""
+"""The number that K of the next matmul must be a multiple of: a tile of the ukernel."""
 
 
 @dataclass(frozen=True)

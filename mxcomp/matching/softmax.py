@@ -1,4 +1,4 @@
-"""Attention that a model spells out: a product of queries and keys, softmax of it, and a product with values.
+"""Finds attention that a model spells out: a product of queries and keys, its softmax, and a product with values.
 
     %s = linalg.batch_matmul ins(%queries, %keys) …                   scores
     %m = linalg.generic … (maximumf)                                   the largest of each row
@@ -26,16 +26,17 @@ from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_zer
 PRODUCT = "linalg.batch_matmul"
 _KEY = "l"
 _RESULT = ("n", "t", _KEY)
-"""Axes of scores: batch and head, the query, the key."""
+"""The axes of scores: batch and head, the query, the key."""
 _DEEPEST = 60
 _MOST_OPERATIONS = 1024
-"""Of an expression: no attention has so many, and what uses values many times over may have 2⁶⁰."""
+"""The largest number of operations of an expression. No attention has as many, but repeated use of values may give
+2⁶⁰."""
 _SAME = ("arith.extf", "arith.truncf")
 _LEAF, _NUMBER, _SUM, _LARGEST, _BESIDE = "leaf", "number", "sum", "largest", "beside"
 
 
 @dataclass(frozen=True)
-class Place:
+class Access:
     """An element of a tensor."""
 
     value: ir.Value
@@ -49,11 +50,11 @@ class Node:
     name: str
     operands: tuple[Node, ...] = ()
     number: float = 0.0
-    leaf: Place | None = None
-    place: Place | None = field(default=None, compare=False)
-    """An element of a tensor that is this."""
+    leaf: Access | None = None
+    access: Access | None = field(default=None, compare=False)
+    """An element of a tensor that is equal to this."""
     size: int = field(init=False, repr=False, compare=False)
-    """Operations, each counted as often as it is used."""
+    """The number of operations, each counted as often as it is used."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(each.size for each in self.operands))
@@ -70,13 +71,13 @@ class Spelled:
     """
 
     result: ir.Value
-    query: Place
-    key: Place
-    value: Place
+    query: Access
+    key: Access
+    value: Access
     scale: float
     cap: float | None
-    mask: Place | None
-    sink: Place | None
+    mask: Access | None
+    sink: Access | None
 
 
 def find(product: ir.Operation) -> Spelled | None:
@@ -118,13 +119,13 @@ def _rounds(op: ir.Operation) -> bool:
     )
 
 
-def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Place, Place]:
+def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Access, Access]:
     """Returns the factors of a product, by the axes of its result, and the one that it sums over."""
     maps = indexing_maps(product) or []
     sizes = loop_sizes(product, maps)
     names = dict(zip((ir.AffineDimExpr(each).position for each in maps[2].results), result, strict=True))
     loops = [Index(names.get(loop, inner), 1, sizes[loop]) for loop in range(maps[2].n_dims)]
-    first, second = (Place(value, apply_map(each, loops)) for value, each in zip(inputs(product), maps, strict=False))
+    first, second = (Access(value, apply_map(each, loops)) for value, each in zip(inputs(product), maps, strict=False))
     return first, second
 
 
@@ -153,7 +154,7 @@ def _column(node: Node) -> Node | None:
     return next((found for each in node.operands if (found := _column(each)) is not None), None)
 
 
-def _scores(node: Node) -> tuple[ir.Operation, Place | None, float, float | None] | None:
+def _scores(node: Node) -> tuple[ir.Operation, Access | None, float, float | None] | None:
     """Returns the product of queries and keys; a mask that is added; the scale of it, and the cap, if there is one."""
     mask, outer, inner, is_capped = None, 1.0, 1.0, False
     while node.name != PRODUCT:
@@ -163,7 +164,7 @@ def _scores(node: Node) -> tuple[ir.Operation, Place | None, float, float | None
         match node.name:
             case "arith.addf" if mask is None and not is_capped and (outer, inner) == (1.0, 1.0) and one and other:
                 one, other = (one, other) if _has_product(one) else (other, one)
-                mask, node = other.place, one
+                mask, node = other.access, one
                 if mask is None or _has_product(other):
                     return None
             case "arith.mulf" | "arith.divf" if one and other and other.name == _NUMBER and other.number:
@@ -189,21 +190,21 @@ class _Follower:
     """Follows elements back to products and to what is stored, each once however often it is used."""
 
     def __init__(self) -> None:
-        self._known: dict[Place, Node | None] = {}
+        self._known: dict[Access, Node | None] = {}
         self._depth = 0
 
     def element(self, value: ir.Value, indices: Sequence[Index]) -> Node | None:
-        place = Place(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
-        if place not in self._known:
+        access = Access(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
+        if access not in self._known:
             self._depth += 1
-            node = self._computed(place) if self._depth < _DEEPEST else None
+            node = self._computed(access) if self._depth < _DEEPEST else None
             self._depth -= 1
-            node = Node(_LEAF, leaf=place) if node is None or node.size > _MOST_OPERATIONS else node
-            self._known[place] = Node(node.name, node.operands, node.number, node.leaf, node.place or place)
-        return self._known[place]
+            node = Node(_LEAF, leaf=access) if node is None or node.size > _MOST_OPERATIONS else node
+            self._known[access] = Node(node.name, node.operands, node.number, node.leaf, node.access or access)
+        return self._known[access]
 
-    def _computed(self, place: Place) -> Node | None:
-        op, indices = graph.producer(place.value), place.indices
+    def _computed(self, access: Access) -> Node | None:
+        op, indices = graph.producer(access.value), access.indices
         if op is None:
             return None
         try:
@@ -216,14 +217,14 @@ class _Follower:
             if op.name == "tensor.concat":
                 return self._beside(op, indices)
             if op.name == "arith.constant":
-                return _number(place.value)
+                return _number(access.value)
             if op.name == PRODUCT:
-                sizes = build.static_sizes(place.value)
+                sizes = build.static_sizes(access.value)
                 whole = [ZERO if size == 1 else Index(each, 1, size) for each, size in zip(_RESULT, sizes, strict=True)]
-                return Node(PRODUCT, leaf=place) if is_zero(op.operands[2]) and list(indices) == whole else None
+                return Node(PRODUCT, leaf=access) if is_zero(op.operands[2]) and list(indices) == whole else None
             if is_elementwise(op):
                 return self._body(op, yielded(op), loop_subscripts(op, indices))
-            return self._reduced(op, place)
+            return self._reduced(op, access)
         except UntraceableError:
             return None
 
@@ -266,9 +267,9 @@ class _Follower:
         other = self.element(op.operands[1], of_column)
         return None if other is None else Node(_BESIDE, (found, other))
 
-    def _reduced(self, op: ir.Operation, place: Place) -> Node | None:
+    def _reduced(self, op: ir.Operation, access: Access) -> Node | None:
         """Returns the sum or the largest of a row."""
-        maps, value = indexing_maps(op), place.value
+        maps, value = indexing_maps(op), access.value
         if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:
             return None
         combining = graph.producer(list(op.regions[0].blocks[0].operations)[-1].operands[0])
@@ -280,13 +281,13 @@ class _Follower:
         if name == _SUM and not is_zero(op.operands[1]):
             return None
         loops = [ZERO] * maps[0].n_dims
-        for expression, index in zip(maps[1].results, place.indices, strict=True):
+        for expression, index in zip(maps[1].results, access.indices, strict=True):
             if isinstance(expression, ir.AffineDimExpr):
                 loops[ir.AffineDimExpr(expression).position] = index
         kept = {ir.AffineDimExpr(each).position for each in maps[1].results if isinstance(each, ir.AffineDimExpr)}
         sizes = loop_sizes(op, maps)
         reduced = [loop for loop in range(maps[0].n_dims) if loop not in kept and sizes[loop] != 1]
-        if len(reduced) != 1 or any(index.axis == _KEY for index in place.indices):
+        if len(reduced) != 1 or any(index.axis == _KEY for index in access.indices):
             return None
         loops[reduced[0]] = Index(_KEY, 1, sizes[reduced[0]])
         found = self.element(op.operands[0], apply_map(maps[0], loops))

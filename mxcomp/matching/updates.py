@@ -1,4 +1,4 @@
-"""Rows that are written over those of a tensor, a cache of keys for example, at places that the program computes.
+"""Finds updates of rows of a tensor, such as a cache of keys, at positions that the program computes.
 
     %u = iree_linalg_ext.scatter dimension_map = [0, 1, 2, 3] ins(%rows, %places : …) outs(%cache : …)
 
@@ -32,7 +32,7 @@ _Read: TypeAlias = tuple[ir.Value, tuple[Index, ...]]
 
 @dataclass(frozen=True)
 class Places:
-    """Where rows go: an integer of `table`, the row's number times `step`, and `number`.
+    """The positions of rows: an integer of `table`, plus the row's number times `step`, plus `number`.
 
     Attributes:
         table: Has an integer for each of the first `sequences` parts of a cache, or one; with `by_row`, for each row.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan(Decision):
-    """How one scaled matmul is computed; the base class leaves it to IREE."""
+    """A way of computing one scaled matmul; the base class leaves it to IREE."""
 
     operands: ClassVar[str] = PLAIN
     """The form in which it takes operands."""

@@ -54,7 +54,7 @@ lists."""
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a launch takes on an MI355X: modelled, never measured.
+    """The time of a launch on an MI355X: modelled, never measured.
 
     Attributes:
         us: Microseconds.

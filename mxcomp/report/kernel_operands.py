@@ -67,7 +67,7 @@ def find(module: ir.Operation, names: set[str]) -> dict[str, KernelOperands]:
 
 
 def _kernels(module: ir.Operation) -> Iterator[ir.Operation]:
-    """Exported functions of executables."""
+    """Yields exported functions of executables."""
     for executable in _children(module, "hal.executable"):
         for variant in _children(executable, "hal.executable.variant"):
             exports = {graph.symbol_name(op) for op in _children(variant, "hal.executable.export")}

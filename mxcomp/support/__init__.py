@@ -1,1 +1,1 @@
-"""What commands share and the compiler does not need: files, tables, progress, worker processes, caches."""
+"""Code of commands that the compiler does not need: files, tables, progress, worker processes, caches."""

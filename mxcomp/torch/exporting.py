@@ -129,7 +129,7 @@ def module_of(
 
 
 def _programs(model: Exported | Mapping[str, Exported], function: str = "") -> dict[str, Exported]:
-    """Exported programs by the names of their functions."""
+    """Returns exported programs by the names of their functions."""
     return dict(model) if isinstance(model, Mapping) else {function: model}
 
 

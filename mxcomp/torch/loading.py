@@ -55,7 +55,7 @@ def load(
     parts = plain | {f"{name}.{key}": part for name, made in modules.items() for key, part in made.state_dict().items()}
 
     def equal(one: str, other: str) -> bool:
-        """MX weights are equal if their scales are, too."""
+        # MX weights are equal if their scales are, too
         return all(_equal(parts.get(one + end), parts.get(other + end)) for end in ("", "_scale"))
 
     ties, own = tying.chosen(tied, plain, in_mx, equal, found.name)

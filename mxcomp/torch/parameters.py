@@ -22,7 +22,7 @@ from iree.compiler.extras.fx_importer import FxImporterHooks, GraphNodeImporter,
 from mxcomp.errors import InputError
 from mxcomp.mlir import attributes, build
 from mxcomp.passes.import_torch import builtin_type
-from mxcomp.torch.state import Place, State, place
+from mxcomp.torch.state import Memory, State, memory_of
 from mxcomp.weights.archive import Later, Streamed
 from mxcomp.weights.checkpoint import Checkpoint, Tensor
 from mxcomp.weights.views import Bytes
@@ -43,7 +43,7 @@ class Parameters(FxImporterHooks):
         self.scope = scope
         self.tensors: dict[str, torch.Tensor] = {}
         self.state = State()
-        self._keys: dict[Place, str] = {}
+        self._keys: dict[Memory, str] = {}
         self._narrowed: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._module: ir.Operation
         self._names: dict[int, str] = {}
@@ -108,7 +108,7 @@ class Parameters(FxImporterHooks):
         return ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
 
     def _key(self, tensor: torch.Tensor, name: str) -> str:
-        same = place(tensor)
+        same = memory_of(tensor)
         key = self._keys.get(same)
         if key is None:
             if name in self.tensors:

@@ -22,15 +22,15 @@ from torch.export.graph_signature import InputKind
 from mxcomp.errors import InputError
 from mxcomp.passes.import_torch import builtin_type
 
-Place: TypeAlias = tuple[Any, ...]
-"""Where a tensor is: two that have it in common are one."""
+Memory: TypeAlias = tuple[Any, ...]
+"""The memory of a tensor: tensors with equal values are one."""
 
 _KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _MOST_BYTES = 2**24
-"""Of a first value that is not everywhere the same, which is in the program."""
+"""The largest initial value, in bytes, that is not everywhere the same, which is in the program."""
 
 
-def place(tensor: torch.Tensor) -> Place:
+def memory_of(tensor: torch.Tensor) -> Memory:
     """Returns the memory of a tensor, and how it lies there."""
     start = 0 if tensor.is_meta else tensor.untyped_storage().data_ptr()
     return start or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
@@ -44,12 +44,12 @@ def with_buffers(program: torch.export.ExportedProgram) -> torch.export.Exported
     specs = program.graph_signature.input_specs
     graph_module = copy.deepcopy(program.graph_module)
     nodes = {node.name: node for node in graph_module.graph.nodes if node.op == "placeholder"}
-    kept, buffers, is_other = [], dict[Place, torch.fx.Node](), False
+    kept, buffers, is_other = [], dict[Memory, torch.fx.Node](), False
     for spec in sorted(specs, key=lambda spec: spec.kind != InputKind.BUFFER):
         if spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             assert spec.target is not None
             known = program.state_dict if spec.target in program.state_dict else program.constants
-            node, at = nodes[spec.arg.name], place(known[spec.target])
+            node, at = nodes[spec.arg.name], memory_of(known[spec.target])
             if spec.kind == InputKind.CONSTANT_TENSOR and at in buffers:
                 node.replace_all_uses_with(buffers[at])
                 graph_module.graph.erase_node(node)
@@ -83,16 +83,16 @@ class State:
     """The buffers that functions of a model change."""
 
     def __init__(self) -> None:
-        self._names: dict[Place, str] = {}
+        self._names: dict[Memory, str] = {}
 
     def add(self, program: torch.export.ExportedProgram) -> None:
-        """Those that a function changes. To be told of all functions before the first is imported."""
+        """Adds the buffers that a function changes. All functions must be added before the first is imported."""
         for name in program.graph_signature.buffers_to_mutate.values():
             tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
-            self._names.setdefault(place(tensor), f"state_{len(self._names)}")
+            self._names.setdefault(memory_of(tensor), f"state_{len(self._names)}")
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
-        return place(tensor) in self._names
+        return memory_of(tensor) in self._names
 
     def load(self, module: ir.Operation, tensor: torch.Tensor, name: str, torch_type: str) -> ir.Value:
         """Returns a buffer's value now, at the insertion point. Raises InputError for one that no global can be."""
@@ -100,7 +100,7 @@ class State:
         if kind is None or tensor.dtype not in _KINDS:
             kinds = ", ".join(str(each).removeprefix("torch.") for each in _KINDS)
             raise InputError(f"the model changes its buffer '{name}' of {tensor.dtype}: expected one of {kinds}")
-        symbol = self._names[place(tensor)]
+        symbol = self._names[memory_of(tensor)]
         if symbol not in ir.SymbolTable(module):
             attributes = {
                 "sym_name": ir.StringAttr.get(symbol),
@@ -120,7 +120,7 @@ class State:
         """Keeps a buffer's next value."""
         kind = builtin_type(str(value.type))
         plain = ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
-        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[place(tensor)])}
+        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[memory_of(tensor)])}
         ir.Operation.create("util.global.store", operands=[plain], attributes=reference)
 
 

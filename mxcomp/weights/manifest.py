@@ -61,7 +61,7 @@ def element_bits(element: str) -> int:
 
 @dataclass(frozen=True)
 class Packing:
-    """How a source parameter becomes one operand of a scaled matmul, [(batch,) rows, k], in a layout.
+    """The way in which a source parameter becomes one operand of a scaled matmul, [(batch,) rows, k], in a layout.
 
     `batch` is empty where the operand has none. `view` says where in the source it lies.
     """

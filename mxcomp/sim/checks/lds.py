@@ -105,19 +105,19 @@ class Shadow:
     """Receives LDS accesses. This one ignores them."""
 
     def read(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
-        """A read is issued."""
+        """Records a read that is issued."""
 
     def write(self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]) -> None:
-        """A write is issued; `same` tells whether it changes nothing."""
+        """Records a write that is issued; `same` tells whether it changes nothing."""
 
     def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
-        """An atomic is issued."""
+        """Records an atomic that is issued."""
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """A wait proves that a transfer has arrived."""
+        """Records that a wait proves the arrival of a transfer."""
 
     def barrier(self) -> None:
-        """All waves have arrived: a new interval begins."""
+        """Begins a new interval, as all waves have arrived."""
 
 
 NO_SHADOW = Shadow()
@@ -213,7 +213,7 @@ class LdsShadow(Shadow):
     # -- writes
 
     def write(self, wave: Issuer, i: Instruction, cells: Cells, transfer: Transfer, same: Callable[[], bool]) -> None:
-        """A write is issued; `same` tells whether it changes nothing."""
+        """Checks and records a write; `same` tells whether it changes nothing."""
         self.written.set(cells, 1)
         if not (self._report.race or self._report.late):
             return
@@ -238,7 +238,7 @@ class LdsShadow(Shadow):
             self.arriving.set(cells, mark)
 
     def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
-        """An atomic is issued."""
+        """Checks and records an atomic."""
         self._check_written(wave, i, cells)
         if self._report.race or self._report.late:
             for marks, verb in ((self.writer, "writes"), (self.reader, "reads")):
@@ -249,7 +249,7 @@ class LdsShadow(Shadow):
             self.updater.join(cells, wave.number + 1)
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """A wait proves that a transfer has arrived."""
+        """Records that a wait proves the arrival of a transfer."""
         mark = wave.number + 1
         for cells in transfer.writes:
             self.arriving.set(cells, 0)
@@ -269,7 +269,7 @@ class LdsShadow(Shadow):
     # -- barriers
 
     def barrier(self) -> None:
-        """All waves have arrived: a new interval begins."""
+        """Begins a new interval, as all waves have arrived."""
         self.writer.bytes[:] = 0
         self.reader.bytes[:] = 0
         self.updater.bytes[:] = 0

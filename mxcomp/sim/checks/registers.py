@@ -78,7 +78,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a register that was never written is read."""
+    """The read of a register that was never written."""
 
     instruction: Instruction
     register: int

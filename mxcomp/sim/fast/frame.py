@@ -1,4 +1,4 @@
-"""What compiled code sees of a wave: three pointers, and the layout of the memory behind them."""
+"""The view of a wave in compiled code: three pointers, and the layout of the memory behind them."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _serial() -> int:
 
 
 def compile_module(text: str) -> bytes:
-    """Object code of LLVM IR."""
+    """Compiles LLVM IR to object code."""
     machine = _machine()
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)

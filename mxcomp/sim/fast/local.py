@@ -31,7 +31,7 @@ _ALL_LANES = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """What a logged instruction does to LDS, the same for all its executions.
+    """The LDS access of a logged instruction, the same for all its executions.
 
     Attributes:
         facts: The instruction.
@@ -111,7 +111,7 @@ class Recorder(Shadow):
         self.events.append(Event(False, cells, updates=True))
 
     def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """Ignored: transfers of the NumPy engine's steps are replayed with all others."""
+        """Ignores transfers, as those of the NumPy engine's steps are replayed with all others."""
 
     def barrier(self) -> None:
         self._barrier()
@@ -312,7 +312,7 @@ class LocalMemory:
                 )
 
     def _mark_direct(self) -> None:
-        """The shadow's marks of what is in flight; its `barrier` makes the others."""
+        """Sets the shadow's marks of what is in flight; its `barrier` sets the others."""
         self._shadow.arriving.bytes[:] = 0
         self._shadow.unproven.bytes[:] = 0
         for follower in self._followers:

@@ -108,7 +108,7 @@ def _define_filled(module: llvm.Module, name: str, count: int) -> llvm.Function:
 
 
 def matrix_text(form: Form) -> str:
-    """LLVM IR of a form's function."""
+    """Returns the LLVM IR of a form's function."""
     module, shape = llvm.Module(name="matrix"), form.shape
     function = llvm.Function(module, form.type, form.name)
     function.attributes.add("nounwind")

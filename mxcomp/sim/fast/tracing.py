@@ -25,7 +25,7 @@ class Untraceable(Exception):  # noqa: N818 (a signal, not an error)
 
 @dataclass(frozen=True)
 class InsertPoint:
-    """Where vector code is emitted.
+    """The position where vector code is emitted.
 
     Attributes:
         builder: Its position.

@@ -121,7 +121,7 @@ class Wave:
             np.copyto(self.v[row], value, where=self.active)
 
     def private(self) -> NDArray[np.uint8]:
-        """The scratch of the lanes, uint8[64, bytes]."""
+        """Returns the scratch of the lanes, uint8[64, bytes]."""
         if self.scratch is None:
             size = max(4, self.group.dispatch.scratch_bytes)
             self.scratch = self.group.content(Space.SCRATCH, self.number * 64 * size, 64 * size).reshape(64, size)

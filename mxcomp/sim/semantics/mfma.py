@@ -136,7 +136,8 @@ def _selected(code: int) -> str | None:
 
 
 def scale_shifts(instruction: Instruction) -> tuple[int, int]:
-    """Bit positions of the A and B scales: the byte's number is op_sel (lower bit) and op_sel_hi (upper bit)."""
+    """Returns bit positions of the A and B scales: the byte's number is op_sel (lower bit) and op_sel_hi (upper
+    bit)."""
     low, high = instruction.flag("opsel"), instruction.flag("opsel_hi")
     return 8 * (low & 1 | (high & 1) << 1), 8 * (low >> 1 & 1 | (high >> 1 & 1) << 1)
 

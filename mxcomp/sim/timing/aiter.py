@@ -57,7 +57,7 @@ class Kernels:
         self._loaded = lru_cache(maxsize=4)(self._load)
 
     def tiles(self) -> list[tuple[int, int]]:
-        """The tiles for which there is a kernel."""
+        """Returns the tiles for which there is a kernel."""
         names = (file.stem.rpartition("_") for file in sorted(self.folder.glob(NAME.format(tile_m="*", tile_n="*"))))
         return [(int(m), int(n)) for _, _, tile in names for m, _, n in [tile.partition("x")]]
 

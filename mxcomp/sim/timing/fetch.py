@@ -53,7 +53,7 @@ class Code(NamedTuple):
         )
 
     def fits(self, machine: Machine) -> bool:
-        """Whether the whole program fits into the cache."""
+        """Returns whether the whole program fits into the cache."""
         return len(self.there) <= self.sets * machine.fetch_ways
 
     def complete(self) -> Code:

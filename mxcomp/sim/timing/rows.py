@@ -107,7 +107,7 @@ def estimated(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Estimate | Fa
 
 
 def write(path: Path, names: Sequence[str], rows: Iterable[tuple[Row, Estimate | Fault]]) -> None:
-    """The table with estimates, in the order of its lines; fields of faulty ones stay empty.
+    """Writes the table with estimates, in the order of its lines; fields of faulty ones stay empty.
 
     Raises InputError where it cannot be written.
     """
