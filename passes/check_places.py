@@ -104,7 +104,7 @@ def _wide(value: ir.Value) -> ir.Value:
 
 
 def _inside(number: ir.Value, update: Update, length: int, row: ir.Value | None = None) -> ir.Value:
-    """Whether the rows that an integer is for, all but where it is for one `row`, have places in a cache."""
+    """Returns whether all rows that an integer is for, or its one `row`, have places in a cache."""
     i64, places = number.type, update.places
 
     def at(row: ir.Value | None, first: int) -> ir.Value:
@@ -124,7 +124,7 @@ def _inside(number: ir.Value, update: Update, length: int, row: ir.Value | None 
 
 
 def _all_inside(update: Update, length: int) -> ir.Value:
-    """Whether all integers of a table are those of places in a cache, computed on the device."""
+    """Computes on the device whether all integers of a table are places in a cache."""
     table, rank = update.places.table, ir.RankedTensorType(update.places.table.type).rank
     i32, i64 = (ir.IntegerType.get_signless(bits) for bits in (32, 64))
     kind = build.tensor_type([], i32)

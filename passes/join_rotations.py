@@ -60,7 +60,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _halves(op: ir.Operation) -> bool:
-    """Whether a concatenation is of two halves of rows, of floats and of known sizes, and in no dispatch."""
+    """Returns whether a concatenation outside of dispatches is of two halves of rows of floats, of known sizes."""
     sizes, kind = build.static_sizes(op.results[0]), build.element(op.results[0])
     is_last = ir.IntegerAttr(op.attributes["dim"]).value == len(sizes) - 1
     is_known = None not in sizes and isinstance(kind, ir.FloatType) and not is_narrow(kind)
@@ -69,7 +69,7 @@ def _halves(op: ir.Operation) -> bool:
 
 
 def _root(concat: ir.Operation) -> ir.Operation | None:
-    """The last of the calculations on halves of which nothing else is read by others, if they are of slices."""
+    """Returns the last of the calculations on halves whose other results nobody else reads, if they are of slices."""
     if not any(op.name == "tensor.extract_slice" for op in composing.followed(concat.results[0])):
         return None
     values, inside, best = [concat.results[0]], [concat], concat
@@ -114,7 +114,7 @@ def _elements(op: ir.Operation) -> int:
 
 
 def _join(roots: list[ir.Operation]) -> None:
-    """One dispatch in the place of some rotations of few elements; of many it is for IREE to form."""
+    """Builds one dispatch for rotations of few elements; IREE forms those of many."""
     results, last = [root.results[0] for root in roots], roots[-1]
     with standing.named(last, "rows", "rotation"), ir.InsertionPoint(last):
         made = _together_in_rows(results) if _is_small(roots) else [_alone(result) for result in results]
@@ -128,7 +128,7 @@ def _is_small(roots: list[ir.Operation]) -> bool:
 
 
 def _alone(result: ir.Value) -> ir.Value:
-    """A rotation of many elements, whose tables are stored: each is one operation, too."""
+    """Replaces a rotation of many elements, whose tables are stored, by one operation."""
     for table in [op.results[0] for op in composing.followed(result) if _is_costly(op)]:
         with table.owner.location, ir.InsertionPoint(table.owner):
             stored = _generated(table)
@@ -143,7 +143,7 @@ def _generated(result: ir.Value) -> ir.Value:
 
 
 def _together_in_rows(results: list[ir.Value]) -> list[ir.Value]:
-    """Of the rows of all of them, behind each other, parts that are the results; each lane has one element."""
+    """Computes the rows of all rotations in one tensor, an element in each lane, and slices the results out of it."""
     *_, size = build.static_sizes(results[0])
     rows = [_elements(result.owner.operation) // (size or 1) for result in results]
     kind = build.tensor_type([sum(rows), size], build.element(results[0]))

@@ -22,7 +22,7 @@ Place = Sequence[ir.Value]
 
 
 def is_calculation(op: ir.Operation) -> bool:
-    """Whether an operation computes each element from those of its operands at one place, and does nothing else."""
+    """Returns whether an operation computes each element from one element of each operand, and does nothing else."""
     if op.name == "linalg.fill" or not is_elementwise(op) or reads_init(op) or not only_calculates(op):
         return False
     exprs = [expr for each in (indexing_maps(op) or []) for expr in each.results]
@@ -36,7 +36,7 @@ class Elements:
         self._known: dict[tuple[ir.Value, tuple[ir.Value, ...]], ir.Value] = {}
 
     def at(self, value: ir.Value, place: Place) -> ir.Value:
-        """The element of a tensor of static sizes."""
+        """Returns the element of a tensor of static sizes."""
         key = value, tuple(place)
         if key not in self._known:
             self._known[key] = self._built(value, place)
@@ -104,7 +104,7 @@ _FOLLOWED: dict[str, Callable[[Elements, ir.Operation, Place], ir.Value | None]]
 
 
 def followed(value: ir.Value) -> list[ir.Operation]:
-    """The operations that elements of a tensor are followed through, each in front of those that it reads."""
+    """Returns the operations that elements of a tensor are followed through, users before producers."""
     found, pending = dict[ir.Operation, None](), [value]
     while pending:
         op = graph.producer(pending.pop())
