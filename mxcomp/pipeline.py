@@ -2,8 +2,8 @@
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
            take MX attention, recognise, check sizes, check places, write rows, take attention, join norms,
-           hold constants, encode, take linears, fuse consumers, materialise, join rotations, sort slots, outline,
-           skip versions, share executables
+           hold constants, encode, take linears, fuse consumers, materialise, join rotations, rank sorts, sort slots,
+           outline, skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
@@ -55,6 +55,7 @@ BUILDING_PASSES = (
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",
     "mxcomp-join-rotations",
+    "mxcomp-rank-sorts",
     *workarounds.NARROW,
     *workarounds.OTHERS,
     "mxcomp-sort-slots",

@@ -108,11 +108,17 @@ def test_rounded_once(dtype: torch.dtype) -> None:
         assert ours <= 1.05 * theirs + smallest, (name, ours, theirs)
 
 
-@pytest.mark.parametrize("rows", [4, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (1, 20))])
-def test_bias_is_added_where_the_product_is(rows: int) -> None:
-    """One kernel, which multiplies bf16, for few rows too."""
+@pytest.mark.parametrize(
+    ("rows", "inputs", "owner"),
+    [
+        (4, 256, "linear "),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 256, "linear "), (20, 248, ""))),
+    ],
+)
+def test_bias_is_added_where_the_product_is(rows: int, inputs: int, owner: str) -> None:
+    """One kernel, which multiplies bf16: ours, and, where K is no multiple of 32, IREE's."""
     torch.manual_seed(0)
-    linear, x = torch.nn.Linear(256, 48).bfloat16(), torch.randn(rows, 256).bfloat16()
+    linear, x = torch.nn.Linear(inputs, 48).bfloat16(), torch.randn(rows, inputs).bfloat16()
     array = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     program = mxcomp.torch.compile(linear, (x,))
     (found,) = program.run(array)
@@ -121,7 +127,7 @@ def test_bias_is_added_where_the_product_is(rows: int) -> None:
     ours, theirs = (np.sqrt(np.mean((each - exact.numpy()) ** 2)) for each in (found, pytorch.numpy()))
     assert 0 < ours <= 1.05 * theirs
     (dispatch,) = program.profile(array).dispatches
-    assert "bf16xbf16xf32" in dispatch.kernel
+    assert dispatch.owner.startswith(owner) if owner else "bf16xbf16xf32" in dispatch.kernel
 
 
 def test_numbers_that_are_16_bit_floats_are_left_alone() -> None:
@@ -141,6 +147,25 @@ class Stable(torch.nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ascending, descending = torch.sort(x, stable=True), torch.sort(x, stable=True, descending=True)
         return *ascending, *descending, torch.argsort(y, stable=True, dim=0), torch.argsort(y, stable=True)
+
+
+class Ends(torch.nn.Module):
+    """The largest and the least of rows, and where they are; of rows that have neighbours as well."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        least = torch.topk(x, 60, largest=False)
+        return *torch.topk(x, 5), *least, *torch.topk(y, 2, dim=1)
+
+
+def test_ends_of_rows() -> None:
+    """NaN is above all numbers, and infinities are numbers; rows have no whole waves."""
+    torch.manual_seed(4)
+    x, y = torch.randn(3, 60), torch.randint(-99, 99, (2, 33, 3), dtype=torch.int32)
+    x[0, 7], x[1, 9], x[2, 50], y = float("nan"), float("inf"), float("-inf"), y.cumsum(1, dtype=torch.int32)
+    program = mxcomp.torch.compile(Ends(), (x, y))
+    for found, expected in zip(program.run(x.numpy(), y.numpy()), Ends()(x, y), strict=True):
+        assert np.array_equal(found, expected.numpy(), equal_nan=True)
+    assert not any("sort" in each.kernel for each in program.profile(x.numpy(), y.numpy()).dispatches)
 
 
 def test_stable_sort() -> None:

@@ -1,0 +1,179 @@
+"""mxcomp-rank-sorts: rows of a sort go to places that are counted, not swapped into them by one thread for each row.
+
+A router's top-k is such a sort. With N elements a row, a thread makes N²/2 steps one after the other: more than a
+millisecond for 128 experts, modelled. Here each element counts those before it, all at once.
+
+Before:
+
+    %s:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : tensor<8x128xf32>, tensor<8x128xi64>) {
+    ^bb0(%a: f32, %b: f32, %c: i64, %d: i64):
+      %0 = arith.cmpf oge, %a, %b : f32
+      iree_linalg_ext.yield %0 : i1
+    }
+    %r0 = tensor.extract_slice %s#0[0, 0] [8, 4] [1, 1]      (and %r1 of %s#1)
+
+After:
+
+    %n = linalg.generic … ins(%x, %x) -> tensor<8x128xi32>       (how many of a row are before each)
+    %p = linalg.generic … ins(%n) -> tensor<8x4xi32>             (the sum of places whose number is that of the result)
+    %r0 = linalg.generic … { tensor.extract %x[%row, %p] }       (and %r1 of %i)
+
+Equal elements keep their order. NaN is above all numbers, as in PyTorch, and equal to itself. Rows have at most 1024
+elements, and one operand alone is compared, by `>`, `>=`, `<` or `<=`; other sorts stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, linalg, tensor
+
+from mxcomp.mlir import build, graph
+from mxcomp.options import Options
+from mxcomp.passes.workarounds.legalise_overwriting import SORT
+
+_MOST = 1024
+"""The most elements of a row; each is compared with each."""
+_SLICE = "tensor.extract_slice"
+_FLOATS = {2: True, 3: True, 4: False, 5: False, 9: True, 10: True, 11: False, 12: False}
+_INTEGERS = {2: (False, True), 3: (False, True), 4: (True, True), 5: (True, True), 6: (False, False), 7: (False, False),
+             8: (True, False), 9: (True, False)}  # fmt: skip
+"""Tables by predicate: whether large elements come first, and for integers whether they have a sign."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Rewrites sorts outside of dispatches below `module`."""
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == SORT and not graph.is_in_dispatch(op)]:
+            order = _order(op)
+            axis = ir.IntegerAttr(op.attributes["dimension"]).value
+            size = build.static_sizes(op.operands[0])[axis]
+            if order is not None and size is not None and 1 < size <= _MOST:
+                with op.location, ir.InsertionPoint(op):
+                    _replace(op, axis, *order)
+
+
+def _order(op: ir.Operation) -> tuple[int, ir.Operation] | None:
+    """Returns the operand that is compared, and the comparison; None where more is computed."""
+    block = op.regions[0].blocks[0]
+    compare, *others, last = (view.operation for view in block.operations)
+    arguments = list(block.arguments)
+    if others or compare.name not in ("arith.cmpf", "arith.cmpi") or last.operands[0] != compare.results[0]:
+        return None
+    places = [arguments.index(each) if each in arguments else None for each in compare.operands]
+    predicates = _FLOATS if compare.name == "arith.cmpf" else _INTEGERS
+    is_known = ir.IntegerAttr(compare.attributes["predicate"]).value in predicates
+    first, second = places
+    is_pair = first is not None and second is not None and first % 2 == 0 and second == first + 1
+    return (first // 2, compare) if first is not None and is_pair and is_known else None
+
+
+def _replace(op: ir.Operation, axis: int, compared: int, compare: ir.Operation) -> None:
+    sources, slices = list(op.operands), [_slices(result, axis) for result in op.results]
+    most = max((size for found in slices for _, size in found), default=1)
+    whole = build.static_sizes(sources[0])[axis] or 0
+    is_sliced = all(len(found) == sum(1 for _ in result.uses) for found, result in zip(slices, op.results, strict=True))
+    count = most if is_sliced else whole
+    shape = build.static_sizes(sources[0])
+    shape[axis] = count
+    dynamic = [build.dim(sources[0], i) for i, size in enumerate(shape) if size is None]
+    number = _number_before(sources[compared], axis, compare)
+    place = _found(number, build.tensor_type(shape, "i32"), axis, dynamic)
+    for source, result, found in zip(sources, op.results, slices, strict=True):
+        made = _taken(source, place, build.tensor_type(shape, build.element(source)), axis, dynamic)
+        for user, size in found if is_sliced else []:
+            if size == count:
+                user.results[0].replace_all_uses_with(made)
+                user.erase()
+        if is_sliced:
+            for use in list(result.uses):
+                use.owner.operation.operands[0] = made
+        else:
+            result.replace_all_uses_with(made)
+    op.erase()
+
+
+def _slices(result: ir.Value, axis: int) -> list[tuple[ir.Operation, int]]:
+    """Returns the slices that take the first elements along an axis, all else whole, and how many they take."""
+    found, sizes = [], build.static_sizes(result)
+    for use in result.uses:
+        user = use.owner.operation
+        if user.name != _SLICE or len(user.operands) != 1:
+            continue
+        taken = build.static_sizes(user.results[0])
+        offsets, strides = (
+            list(ir.DenseI64ArrayAttr(user.attributes[f"static_{name}"])) for name in ("offsets", "strides")
+        )
+        is_first = not any(offsets) and set(strides) == {1} and len(taken) == len(sizes) and None not in taken
+        if is_first and [*taken[:axis], *taken[axis + 1 :]] == [*sizes[:axis], *sizes[axis + 1 :]]:
+            found.append((user, taken[axis] or 0))
+    return found
+
+
+def _number_before(x: ir.Value, axis: int, compare: ir.Operation) -> ir.Value:
+    """Returns, for each element along an axis, how many are before it."""
+    rank = ir.RankedTensorType(x.type).rank
+    here = [ir.AffineExpr.get_dim(i) for i in range(rank)]
+    there = [ir.AffineExpr.get_dim(rank if i == axis else i) for i in range(rank)]
+    maps = [ir.AffineMap.get(rank + 1, 0, place) for place in (here, there, here)]
+    result = build.tensor_type(build.static_sizes(x), "i32")
+
+    def body(own: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
+        place, of_other = (linalg.IndexOp(loop).result for loop in (axis, rank))
+        is_first = arith.CmpIOp(arith.CmpIPredicate.slt, of_other, place).result
+        before, is_equal = _compared(other, own, compare)
+        is_before = arith.OrIOp(before, arith.AndIOp(is_equal, is_first).result).result
+        return arith.AddIOp(total, arith.ExtUIOp(total.type, is_before).result).result
+
+    init = _zeros(result, build.dynamic_sizes(x))
+    return build.generic(result, [x, x], init, maps, [*["parallel"] * rank, "reduction"], body).results[0]
+
+
+def _compared(one: ir.Value, other: ir.Value, compare: ir.Operation) -> tuple[ir.Value, ir.Value]:
+    """Returns whether one element is before another, and whether they are equal."""
+    predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
+    if compare.name == "arith.cmpi":
+        is_descending, has_sign = _INTEGERS[predicate]
+        large, small = (one, other) if is_descending else (other, one)
+        above = arith.CmpIPredicate.sgt if has_sign else arith.CmpIPredicate.ugt
+        return arith.CmpIOp(above, large, small).result, arith.CmpIOp(arith.CmpIPredicate.eq, one, other).result
+    large, small = (one, other) if _FLOATS[predicate] else (other, one)
+    of_large, of_small = (arith.CmpFOp(arith.CmpFPredicate.UNO, each, each).result for each in (large, small))
+    is_number = arith.XOrIOp(of_small, arith.ConstantOp(of_small.type, 1).result).result
+    above = arith.CmpFOp(arith.CmpFPredicate.OGT, large, small).result
+    before = arith.OrIOp(above, arith.AndIOp(of_large, is_number).result).result
+    same = arith.CmpFOp(arith.CmpFPredicate.OEQ, large, small).result
+    return before, arith.OrIOp(same, arith.AndIOp(of_large, of_small).result).result
+
+
+def _found(number: ir.Value, result: ir.RankedTensorType, axis: int, dynamic: Sequence[ir.Value]) -> ir.Value:
+    """Returns the place along an axis of the element that belongs to each place of the result: a sum with one term."""
+    rank, i32 = result.rank, result.element_type
+    there = [ir.AffineExpr.get_dim(rank if i == axis else i) for i in range(rank)]
+    maps = [ir.AffineMap.get(rank + 1, 0, each) for each in (there, [ir.AffineExpr.get_dim(i) for i in range(rank)])]
+
+    def body(value: ir.Value, total: ir.Value) -> ir.Value:
+        wanted, at = (arith.IndexCastOp(i32, linalg.IndexOp(loop).result).result for loop in (axis, rank))
+        is_it = arith.CmpIOp(arith.CmpIPredicate.eq, value, wanted).result
+        return arith.AddIOp(total, arith.SelectOp(is_it, at, arith.ConstantOp(i32, 0).result).result).result
+
+    iterators = [*["parallel"] * rank, "reduction"]
+    return build.generic(result, [number], _zeros(result, dynamic), maps, iterators, body).results[0]
+
+
+def _taken(
+    source: ir.Value, place: ir.Value, result: ir.RankedTensorType, axis: int, dynamic: Sequence[ir.Value]
+) -> ir.Value:
+    """Returns the elements at these places along an axis."""
+
+    def body(at: ir.Value) -> ir.Value:
+        where = [linalg.IndexOp(i).result for i in range(result.rank)]
+        where[axis] = arith.IndexCastOp(ir.IndexType.get(), at).result
+        return tensor.ExtractOp(source, where).result
+
+    return build.elementwise(result, [place], body, dynamic)
+
+
+def _zeros(result: ir.RankedTensorType, sizes: Sequence[ir.Value]) -> ir.Value:
+    return build.filled(arith.ConstantOp(result.element_type, 0).result, result, sizes)
