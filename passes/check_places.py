@@ -14,7 +14,7 @@ After, at the beginning of the function where the position is known there, and e
 
 The host waits for the integer: once in a call, as all layers of a model write to the same place. Of several integers a
 dispatch says whether each is inside. A choice by place (PyTorch's where) leaves rows out that have none, and is not
-checked.
+checked, nor are a router's tables, whose positions are counted here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from iree.compiler.dialects import arith, cf, tensor
 from mxcomp.matching import updates
 from mxcomp.matching.sizes import FUNCTIONS
 from mxcomp.matching.updates import SCATTER, Update
-from mxcomp.mlir import build, graph, linalg
+from mxcomp.mlir import attributes, build, graph, linalg
 from mxcomp.options import Options
 from mxcomp.run.statuses import LATE
 
@@ -42,7 +42,7 @@ def run(module: ir.Operation, options: Options) -> None:
     checked = set[object]()
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name == SCATTER]:
-            update = None if graph.is_in_dispatch(op) else updates.find(op)
+            update = None if graph.is_in_dispatch(op) or attributes.INSIDE in op.attributes else updates.find(op)
             if update is None:
                 continue
             length = ir.RankedTensorType(update.cache.type).shape[update.axis]

@@ -101,6 +101,9 @@ def mma_semantics(opaque: bool) -> ir.Attribute:
 UKERNEL = "iree_codegen.ukernel"
 """The attribute of an operation with the descriptor of the ukernel that computes it."""
 
+INSIDE = "mxcomp.inside"
+"""Marks a scatter whose positions are valid by construction, so that nothing checks them when the program runs."""
+
 KERNEL = "mxcomp.kernel"
 """The attribute of an operation with the text of a module that has its kernel, which is not in the registry."""
 

@@ -175,6 +175,7 @@ def _scattered(rows: ir.Value, extent: Extent) -> ir.Value:
         attributes={
             "dimension_map": ir.DenseI64ArrayAttr.get([0]),
             "unique_indices": ir.BoolAttr.get(True),
+            attributes.INSIDE: ir.UnitAttr.get(),
         },
         regions=1,
     )

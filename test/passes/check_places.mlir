@@ -99,3 +99,18 @@ util.func public @added(%cache: tensor<32x16xf32>, %rows: tensor<3x16xf32>, %slo
   } -> tensor<32x16xf32>
   util.return %1 : tensor<32x16xf32>
 }
+
+// Positions that are valid by construction, as those of a router's tables.
+
+// CHECK-LABEL: util.func public @counted
+// CHECK-NOT: cf.assert
+// CHECK: iree_linalg_ext.scatter
+// CHECK-NOT: cf.assert
+util.func public @counted(%cache: tensor<32x16xf32>, %rows: tensor<3x16xf32>, %slots: tensor<3xi64>) -> tensor<32x16xf32> {
+  %0 = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
+  %1 = iree_linalg_ext.scatter {mxcomp.inside} dimension_map = [0] unique_indices(true) ins(%rows, %0 : tensor<3x16xf32>, tensor<3x1xi64>) outs(%cache : tensor<32x16xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    iree_linalg_ext.yield %new : f32
+  } -> tensor<32x16xf32>
+  util.return %1 : tensor<32x16xf32>
+}
