@@ -2,21 +2,20 @@
 
     source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
            take MX attention, recognise, check sizes, check places, write rows, take attention, join norms,
-           hold constants, encode, take linears, fuse consumers, materialise, join rotations, rank sorts, sort slots,
+           defer constants, encode, take linears, fuse consumers, materialise, join rotations, rank sorts, sort slots,
            outline, skip versions, share executables
            ─ IREE: flow ─ share slices, drop barriers
            ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
            ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
 
-Between them stand workarounds for what IREE gets wrong (`mxcomp.passes.workarounds`, docs/iree.md), by their places.
+Workarounds for faults of IREE run between them (`mxcomp.passes.workarounds`, docs/iree.md).
 
-Constants are held once more for what falls back. Codes are widened twice: first in front of consumers, which the codes
-of a result are; then what is left of quantised operands that did not become part of packing. What else a model computes
-is put right where all quantisers that are recognised have become something else.
+Constants are deferred once more for matmuls that fall back. Elements are unpacked twice: first before consumers are
+fused, as quantisers of a result are consumers; then in quantised operands that packing has not taken over. Other
+workarounds for a model's operations run when no recognised quantiser is left.
 
-A ukernel put into the model's module would be removed as dead code before executables exist; so linking comes second.
-Workgroups are ordered where IREE has decided all else, and distributes them next; gathers and rows are folded where it
-has.
+Ukernels are linked when executables exist: in the model's module they would be removed as dead code. Workgroups are
+ordered just before IREE distributes them; gathers and rows are folded after that.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _inside(number: ir.Value, update: Update, length: int, row: ir.Value | None 
     last = 0 if places.by_row else update.count - 1
     ends = [at(row, 0), at(row, last)] if last else [at(row, 0)]
     size = arith.ConstantOp(i64, length).result
-    # Of numbers without a sign those below 0 are the largest.
+    # As unsigned numbers, negative ones are the largest.
     found = [arith.CmpIOp(arith.CmpIPredicate.ult, end, size).result for end in ends]
     return arith.AndIOp(*found).result if len(found) == 2 else found[0]
 

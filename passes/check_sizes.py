@@ -97,7 +97,7 @@ def _loops(op: ir.Operation) -> list[_Dims]:
         for dim, expr in enumerate(affine_map.results):
             if isinstance(expr, ir.AffineDimExpr):
                 found.setdefault(ir.AffineDimExpr(expr).position, []).append((value, dim))
-    if is_recognised(op):  # along K operands have each other alone
+    if is_recognised(op):  # only the operands have K
         inside = {ir.AffineDimExpr(expr).position for expr in maps[ACC].results}
         found = {loop: dims for loop, dims in found.items() if loop in inside}
     return list(found.values())

@@ -15,11 +15,10 @@ After:
     %x = util.optimization_barrier %c : tensor<64x256xf32>
     …
 
-Equal constants that elements are chosen from are held as well, as IREE finds the choice constant.
+Constants that elements are selected from get barriers as well: if they are equal, IREE folds the selection.
 
-Of constants that are sorted, or written over otherwise, the result is held, and not what is written over.
-What a reduction starts from is not held: the kernel has to set it, and IREE does not look behind a barrier for what is
-written over (mxcomp-keep-for-steps).
+Where constants are overwritten, as by a sort, the result gets the barrier. The initial value of a reduction gets none:
+the kernel has to set it, and IREE does not look through a barrier for overwritten values (mxcomp-keep-for-steps).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def run(module: ir.Operation, options: Options) -> None:
             if all(_constants(side, varying) is not None for side in sides):
                 defer(sides[0], varying)
             for value in list(op.operands)[:ACC]:
-                if not is_constant(value):  # computed from constants, perhaps: packing would not be evaluated in order
+                if not is_constant(value):  # perhaps computed from constants: packing would be evaluated too early
                     defer([graph.producer(value)], varying)
 
 
@@ -135,10 +134,10 @@ def are_constant(ops: Iterable[ir.Operation | None]) -> bool:
 def defer(ops: Iterable[ir.Operation | None], varying: set[ir.Operation]) -> None:
     """Puts barriers behind the constants that operations depend on, if they depend on nothing else."""
     for constant, uses in (_constants(ops, varying) or {}).items():
-        held: dict[ir.Value, ir.Value] = {}
+        deferred: dict[ir.Value, ir.Value] = {}
         for user, index in uses:
             value = user.operands[index]
-            if value not in held:
+            if value not in deferred:
                 with constant.location, ir.InsertionPoint.after(constant):
-                    held[value] = build.barrier(value)
-            user.operands[index] = held[value]
+                    deferred[value] = build.barrier(value)
+            user.operands[index] = deferred[value]

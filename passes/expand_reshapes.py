@@ -49,7 +49,7 @@ def _regrouped(op: ir.Operation) -> ir.Value | None:
     found = list(_groups(few, many))
     if len({_without_ones(groups, many) for groups in found}) != 1:
         return None
-    groups = found[0]  # where a one belongs makes no difference
+    groups = found[0]  # the group of a size of 1 does not matter
     with op.location, ir.InsertionPoint(op):
         if len(after) == len(few):
             return tensor.CollapseShapeOp(op.results[0].type, source, groups).result

@@ -69,7 +69,7 @@ def find(unset: ir.Operation) -> tuple[list[ir.Operation], str]:
     for op in graph.users_in_order(values):
         if reason := _misfit(op, values, inside):
             left[op] = reason
-            is_final |= op.name != "tensor.dim"  # it needs one of the values, whatever else is fused
+            is_final |= op.name != "tensor.dim"  # it reads one of the values, whatever else is fused
         else:
             inside.append(op)
             reasons = (_stays_behind(value, values, inside) for value in values)

@@ -47,7 +47,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _rename(executable: ir.Operation, call: ir.Operation) -> None:
     """Renames an executable, as IREE's own outlining numbers from 0 again.
 
-    So it does its function: names of functions meet where IREE links executables.
+    So it does its function: names of functions must differ where IREE links executables.
     """
     name = graph.symbol_name(executable)
     function = f"mxcomp_{name}"

@@ -92,6 +92,6 @@ def _without_shared(candidates: list[Candidate]) -> list[Candidate]:
 
 def _foreign_use(op: ir.Operation, own: set[ir.Operation]) -> ir.Operation | None:
     if is_narrow(build.element(op.results[0])):
-        return None  # a stored operand, shared at no cost
+        return None  # a stored operand can be shared for free
     users = (use.owner.operation for use in op.results[0].uses)
     return next((user for user in users if user not in own and user.name != "tensor.dim"), None)

@@ -159,7 +159,7 @@ def _replace(found: Attention) -> None:
         if kernel.mask is not None:
             values[_MASK] = _added(values[_MASK], found.hides_finitely)
         query, *others = _guarded([_squeezed(value) for value in values], kernel)
-        # Of constants IREE would compute the generic itself, which is not what it stands for.
+        # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands, kind = [build.barrier(query), *others], ir.RankedTensorType(found.result.type)
         if isinstance(kernel, Decode):
             result = _decoded(op, kind, kernel, operands)
@@ -249,6 +249,6 @@ def _squeezed(value: ir.Value) -> ir.Value:
     kind, sizes = build.element(value), [size for size in build.static_sizes(value) if size != 1]
     if sizes and any(len(group) > 1 for group in groups):
         value = build.collapse(value, groups)
-    if isinstance(kind, ir.IntegerType):  # which is taken in halves
+    if isinstance(kind, ir.IntegerType):  # taken as two halves
         return build.bitcast(value, build.tensor_type([*sizes, 2], ir.IntegerType.get_signless(kind.width // 2)))
     return value

@@ -55,7 +55,7 @@ def _replace(found: Product, kernel: Linear) -> None:
     with last.context, ir.InsertionPoint(last), standing.named(found.op, "linear", "linear"):
         x, weights, *bias = found.operands
         row = build.collapse(x, [[0, 1]]) if kernel.rows == 1 else x
-        # Of constants IREE would compute the generic itself, which is not what it stands for.
+        # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(row), weights, *bias]
         result = kernel.result_type(kernel.workgroups)
         (tiles,) = standing.dispatch(kernel, operands, [result], kernel.threads, along=kernel.along)

@@ -85,7 +85,7 @@ class _Attention:
             heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale,
             self.form.queries is not None, (qk, v, weights), waves, fragments, self._result_type,
         )  # fmt: skip
-        if kernel.workgroups < 2:  # IREE drops a loop of one, and with it what names the kernel
+        if kernel.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
             return f"{rows} queries of a single head: expected more than {kernel.tile}"
         if max(each.shape[0] for each in kernel.inputs) > _MOST_BYTES:
             return f"an operand of more than {_MOST_BYTES} bytes"
@@ -227,7 +227,7 @@ def _replace(found: _Attention, kernel: MxPrefill) -> None:
     with ir.InsertionPoint(root):
         operands = _operands(found, kernel)
         result = ir.RankedTensorType(replaced.results[0].type)
-        # Of constants IREE would compute the generic itself, which is not what it stands for.
+        # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(operands[0]), *operands[1:]]
         with standing.named(root, "attention", "attention"):
             (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)

@@ -81,7 +81,7 @@ def _kernel(update: Update) -> Rows | None:
     shape = list(kind.shape)
     groups, length, size = math.prod(shape[: update.axis]), shape[update.axis], math.prod(shape[update.axis + 1 :])
     parts = 1 if groups > 1 else next((each for each in _PARTS if length % each == 0), 0)
-    # IREE would drop a dimension of size 1, and with it what names the kernel.
+    # IREE would drop a dimension of size 1, and with it the name of the kernel.
     if parts == 0 or length // parts < 2 or size < 2 or math.prod(shape) * element.width // 8 > _MOST_BYTES:
         return None
     return Rows(
@@ -193,7 +193,7 @@ def _rows(update: Update) -> ir.Value:
         whole = [i for i, size in enumerate(sizes) if size == 1] + order
         kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
         value = build.transpose(value, build.empty(kind), whole)
-    return build.barrier(_flat(value))  # of constants IREE would compute the generic itself
+    return build.barrier(_flat(value))  # IREE would evaluate the placeholder of constants
 
 
 def _halves(update: Update) -> ir.Value:

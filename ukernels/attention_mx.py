@@ -177,7 +177,7 @@ class Staged:
     def copied(self, lane: Index, piece: Index) -> tuple[Index, Index]:
         """Returns whose part of a fragment a lane copies a piece of, and where that begins in 128 elements of a row."""
         size = self.fragment_bytes
-        if not MFMA.holds_blocks(self.element):  # in halves, of which the first lie in front of all second ones
+        if not MFMA.holds_blocks(self.element):  # in halves: all first ones precede all second ones
             return lane, (lane // UNIT_ROWS + piece * BLOCKS) * (size // 2)
         pieces = UNIT_PIECES[size]
         byte = (piece * LANES + lane) * pieces.size

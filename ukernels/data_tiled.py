@@ -249,12 +249,12 @@ class DataTiled(Kernel):
         sched_barrier()
         for step, n in product(range(self.steps), range(self.columns)):
             if (step, n) == self._barrier_at:
-                # Past this the next K tile of A is there, and everybody has this one, whose place is filled again.
+                # After this the next K tile of A has arrived, and all waves have read this one, whose stage is reused
                 builder.wait_groups(_STAGES - 2)
                 builder.lds_barrier()
                 self.a.copy(i + _STAGES, stage)
             self._column(step, n, acc, a, b, scales, next_stage)
-            # An MFMA issues in 4 of its 16 to 32 cycles: the rest of this column is spread over the others. Behind it
+            # An MFMA issues in 4 of its 16 to 32 cycles: the rest of this column is spread over the others. After it
             # B is loaded, not in front of its last use.
             builder.sched_groups("mfma_wmma", "all_vmem", "ds_read", "ds_read", times=self.rows)
             sched_barrier()
@@ -279,7 +279,7 @@ class DataTiled(Kernel):
     # Epilogue
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
+        # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
         builder.wait_groups(0)
         builder.set_priority(0)
         in_fragment = [self.lane // UNIT_ROWS, self.lane % UNIT_ROWS, Index.of(0)]

@@ -41,7 +41,7 @@ class Tile:
 
     Attributes:
         layout: How operands are packed, and how much of them a workgroup takes.
-        waves: Of a workgroup, beside those that the layout has side by side along N.
+        waves: Those of a workgroup, in addition to those that the layout has along N.
         bits: Of LHS and RHS elements for which there is an instance: of others registers would be spilled, or other
             tiles are as fast.
         for_rhs: Whether what is read in rows is RHS, and the result is computed transposed.

@@ -108,7 +108,7 @@ class FewRows(Stream):
         a = _InFlight(self.waves, self.instance, LHS, lhs, lhs_scale)
         b = _InFlight(self.waves, self.instance, RHS, rhs, rhs_scale)
         self.streamed = b, a
-        self.k_tiles = a.k_tiles = b.k_tiles = builder.opaque(a.k_tiles)  # a loop even of one turn, as in `Stream`
+        self.k_tiles = a.k_tiles = b.k_tiles = builder.opaque(a.k_tiles)  # keeps the loop, as in `Stream`
 
     def _main_loop(self, *flights: Flight) -> Values:
         """Computes all of the wave's K tiles. A peeled last iteration would take more registers than there are."""

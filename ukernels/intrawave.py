@@ -2,22 +2,21 @@
 (intrawave).
 
 A wave has a quarter of the tile, up to 160×128 of the result: 64 of its fragments are in accumulator registers, others
-in vector registers. Its fragments of A and B are halved, and a step along K is multiplied in quarters. While one is
-multiplied, the half that the next one needs comes from LDS into the registers of one that is needed no more:
+in vector registers. Its fragments of A and B are halved, and a step along K is multiplied in quarters. During each
+quarter, the half for the next one is read from LDS to registers of a half that is not needed any more:
 
     multiply   A0 B0 | A1 B0 | A0 B1   | A1 B1   | A0 B0 of the next step | ...
     read       A1    | B1    | next B0 | next A0 | A1                     | ...
 
-Each read, and each copy, stands behind an MFMA of its own, in the cycles in which a SIMD may issue while its matrix
-unit is busy: LLVM moves none of them. Scalar instructions compute where a step lies, and a vector instruction adds what
-is a lane's own.
+Each read and each copy follows a separate MFMA, in the cycles in which a SIMD may issue while its matrix unit is busy;
+LLVM does not move them. Scalar instructions compute the address of a step, and a vector instruction adds the lane's
+offset.
 
-LDS holds a ring of `stages` steps, and the scales of a K tile. All waves meet in the middle of a step, when everything
-of it is in registers, and the next one is in LDS: what is copied from then on comes into its place. With two stages
-they also meet at its start, and copy into the place of the halves that have been read. Copies past the last K tile
-fetch nothing.
+LDS has a ring buffer of `stages` steps, and the scales of a K tile. A barrier is in the middle of a step, when all of
+it is in registers, and the next one is in LDS: from then on copies reuse its stage. With two stages a barrier is also
+at its start, and copies reuse the halves that have been read. Copies past the last K tile fetch nothing.
 
-MFMA is inline assembly: of so many accumulators LLVM would move some between both kinds of registers all the time.
+MFMA are inline assembly, as LLVM would keep moving some of so many accumulators between both kinds of registers.
 """
 
 from __future__ import annotations
@@ -285,7 +284,7 @@ class Intrawave(Gemm):
             some = range(len(acc), min(len(acc) - -count // self.stages, count))
             acc += [builder.placed_zeros(_registers(number)) for number in some]
             sched_barrier()
-            s_barrier()  # data comes in the order in which it was asked for: by all waves for one step before the next
+            s_barrier()  # data arrives in the order of requests: all waves request one step before the next
         sched_barrier()
         builder.wait_groups(self._groups_in_flight + self.meets_twice)
         builder.lds_barrier()
@@ -400,7 +399,7 @@ class Intrawave(Gemm):
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         builder.wait_mfma()
-        # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
+        # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
         builder.wait_groups(0)
         self._store(acc, threads)
 

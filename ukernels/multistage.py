@@ -1,17 +1,17 @@
 """MX × MX → f32 for tiles from 64×128 to 256×256: a multistage pipeline whose waves share A and B in LDS.
 
-LDS holds a ring of `stages` steps along K, copied there without registers `stages - 1` ahead, and the scales of some K
-tiles. A step is a row of MFMA for each fragment of A that a wave has: the fragment, read two rows ahead, times all of
-the wave's fragments of B, which have been read in the last rows of the step before. Copies and reads stand between the
-MFMA of these rows, a few in each.
+LDS has a ring buffer of `stages` steps along K, and the scales of some K tiles. Steps are copied asynchronously,
+without registers, `stages - 1` ahead. A step is a row of MFMA for each of a wave's fragments of A: the fragment, read
+two rows ahead, times all of the wave's fragments of B, which are read in the last rows of the previous step. Copies and
+reads are interleaved with the MFMA of these rows.
 
-Waves meet once a step, in its first rows: past that everybody has read the step before, whose place is copied to again,
-and the next step has come. Copies past the last K tile fetch nothing.
+A barrier is in the first rows of each step: after it all waves have read the previous step, whose stage is reused, and
+the next step has arrived. Copies past the last K tile fetch nothing.
 
-Two workgroups of a compute unit are in different places: while one multiplies, the other one stores, or waits for its
-first data. The one that multiplies has the higher priority: it would wait for its next step while all stores of the
-other are on their way. And its first K tile is a copy of the loop's body, whose MFMA add to a constant 0: no
-accumulators become zero while everybody waits.
+Two workgroups of a compute unit are in different phases: while one multiplies, the other one stores, or waits for its
+first data. The multiplying one has the higher priority, as it would otherwise wait for its next step behind all stores
+of the other. The first K tile is peeled, and its MFMA add to a constant 0, so that no time is spent on zeroing
+accumulators.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Multistage(Gemm):
                 x.copy(x.in_bounds(Index.of(tile)), step_of_tile, Index.of(step * x.staging.stage_bytes))
             builder.async_group()
             sched_barrier()
-            s_barrier()  # data comes in the order in which it was asked for: by all waves for one step before the next
+            s_barrier()  # data arrives in the order of requests: all waves request one step before the next
         sched_barrier()
         builder.wait_groups(self.stages - 2)
         builder.lds_barrier()
@@ -235,7 +235,7 @@ class Multistage(Gemm):
     # Epilogue
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        # Nothing may arrive in LDS that another kernel or the next tile of this workgroup has taken over.
+        # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
         builder.wait_groups(0)
         self._store(acc, threads)
 

@@ -221,7 +221,7 @@ class Stream(Kernel):
 
     def _open(self, *arguments: ir.Value) -> None:
         self._operands(*arguments[: -self.results])
-        results = self.results if self.waves > 1 else 0  # a wave alone has all of it
+        results = self.results if self.waves > 1 else 0  # a single wave has the whole result
         self.parts = [builder.lds(self.waves * self._part, "f32") for _ in range(results)]
 
     def _operands(self, *given: ir.Value) -> None:
@@ -229,7 +229,7 @@ class Stream(Kernel):
         lhs, rhs, lhs_scale, rhs_scale = given
         self.k_tiles = Index.of(build.dim(lhs, 2))
         a = self._operand(LHS, lhs, lhs_scale, self.instance.tile.max_m)
-        self.streamed: tuple[InFlight, ...] = self._operand(RHS, rhs, rhs_scale), a  # in this order they are loaded
+        self.streamed: tuple[InFlight, ...] = self._operand(RHS, rhs, rhs_scale), a  # in the order of loading
 
     def _operand(self, side: int, elements: ir.Value, scales: ir.Value, rows: int | None = None) -> Streamed:
         kind, k_tiles = self.instance.elements[side], self.k_tiles
@@ -238,7 +238,7 @@ class Stream(Kernel):
 
     def _distribute(self, thread: Index) -> None:
         self.wave = builder.uniform(thread // LANES)
-        if self.waves > 1:  # of one that is alone LLVM would keep more addresses in registers
+        if self.waves > 1:  # with a single wave LLVM would keep more addresses in registers
             self.wave = assume(self.wave, 0, self.waves - 1)
         self.lane = (thread % LANES).here
         self.has_any = self.wave < self.k_tiles
@@ -267,8 +267,8 @@ class Stream(Kernel):
         """Computes all of the wave's K tiles: while a step is multiplied, others are loaded for the next K tile."""
         last = self.k_tiles + -self.turn
         if self.waves > 1:
-            builder.fence()  # or LLVM would load the first K tile where only waves that have one come by
-            last = builder.opaque(last)  # a loop even of one K tile: it takes more registers where LLVM sees that
+            builder.fence()  # or LLVM would load the first K tile only in waves that have one
+            last = builder.opaque(last)  # hides a loop of one K tile, for which LLVM takes more registers
         acc = [builder.f32_zeros(VALUES) for _ in range(self.results * prod(self.units))]
         ahead = select(Index.of(self.turn) < self.k_tiles, last, 0)
         acc, *left = builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.turn)

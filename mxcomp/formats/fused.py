@@ -1,6 +1,6 @@
 """Fuses `quantise` and `pack_bits` of whole weights into one compiled pass on all cores, with the same bits.
 
-Numba compiles the loop once for a machine (about a second) and keeps it beside this file, or in the user's cache.
+Numba compiles the loop once for a machine (about a second) and caches it next to this file, or in the user's cache.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _kernel(form: Form) -> Attention:
         fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
         result = str(build.element(form.result))
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, result, *others)
-        if prefill.workgroups < 2:  # IREE drops a loop of one, and with it what names the kernel
+        if prefill.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled)
     shared_by = key[1], value[1], *(() if mask.reach is None else mask.reach.positions)

@@ -174,7 +174,7 @@ def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
         if isinstance(value, ir.BlockArgument):
             if ir.BlockArgument(value).owner == block:
                 found.add(ir.BlockArgument(value).arg_number)
-        elif (below := value.owner.operation) not in seen:  # which may be used many times over
+        elif (below := value.owner.operation) not in seen:  # it may be used many times
             seen.add(below)
             pending += below.operands
     return found

@@ -57,7 +57,7 @@ def find(op: ir.Operation) -> Dense | None:
         return None
     summed, weighted = op, None
     loops = {loop: loop for loop in range(maps[-1].n_dims)}
-    if isinstance(added, ir.BlockArgument):  # the sum of what another operation multiplies
+    if isinstance(added, ir.BlockArgument):  # another operation multiplies
         if added.owner != op.regions[0].blocks[0]:
             return None
         weighted = graph.producer(op.operands[added.arg_number])
@@ -263,7 +263,7 @@ def _are_different(ids: ir.Value) -> bool:
             break
         ids = op.operands[0]
     if op is None or op.name != SORT or ir.IntegerAttr(op.attributes["dimension"]).value != 1:
-        return False  # iree_linalg_ext.topk gives what it begins with where logits are -inf or NaN: an id twice
+        return False  # where logits are -inf or NaN, iree_linalg_ext.topk returns its init: an id twice
     return _is_counting(op.operands[ir.OpResult(ids).result_number])
 
 

@@ -239,7 +239,7 @@ def _is_same_bits(expr: Expr) -> bool:
 
 def _collapse(op: ir.Operation, indices: tuple[Index, ...]) -> tuple[Index, ...]:
     sizes = static_sizes(op.operands[0])
-    if not indices:  # of sizes of 1 alone, which no group names
+    if not indices:  # only sizes of 1, which are in no group
         return (ZERO,) * len(sizes)
     groups = zip(indices, reassociation(op), strict=True)
     return tuple(part for index, group in groups for part in index.split([sizes[i] for i in group]))

@@ -27,7 +27,7 @@ def code_of(scale: ir.Value) -> ir.Value:
         return arith.ExtUIOp(i32, arith.BitcastOp(i8, scale).result).result
     wide = scale if scale.type == f32 else arith.ExtFOp(f32, scale).result
     bits = arith.ShRUIOp(arith.BitcastOp(i32, wide).result, _int(_MANTISSA_BITS)).result
-    return arith.AndIOp(bits, _int(0xFF)).result  # without the sign
+    return arith.AndIOp(bits, _int(0xFF)).result  # drops the sign
 
 
 def _int(value: int) -> ir.Value:

@@ -199,7 +199,7 @@ class _Finder:
         if op.name in RESHAPES:
             try:
                 source = RESHAPES[op.name](op, subscripts)
-            except UntraceableError:  # as for [2, ?] rows that are one dimension: read behind it
+            except UntraceableError:  # e.g. [2, ?] rows collapsed to one dimension: read after the collapse
                 return self._read(value, subscripts)
             return self._operand(op, 0, source)
         if op.name in BITCASTS and (regrouped := _regrouped(op, subscripts)) is not None:

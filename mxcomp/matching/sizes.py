@@ -195,7 +195,7 @@ class Sizes:
         callee = next((each for each in top if graph.symbol_name(each) == name), None)
         if callee is None or callee.name not in FUNCTIONS or len(callee.regions[0].blocks) != 1:
             return None
-        self._known[op.results[number], dim] = Size(roots=(Root(op.results[number], dim),))  # if it calls itself
+        self._known[op.results[number], dim] = Size(roots=(Root(op.results[number], dim),))  # for recursive functions
         size = self._yielded(callee.regions[0].blocks[0], number, dim)
         found = Size(size.factor)
         for root in size.roots:

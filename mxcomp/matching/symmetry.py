@@ -61,7 +61,7 @@ def are_alike(value: ir.Value, other: ir.Value) -> bool:
     if leaves and all(isinstance(leaf, ir.DenseElementsAttr) and leaf.is_splat for leaf in leaves):
         return True
     operands = list(zip(op.operands, another.operands, strict=False))
-    return (  # whatever their bodies
+    return (  # bodies do not matter
         (op.name, dict(op.attributes.items())) == (another.name, dict(another.attributes.items()))
         and len(op.operands) == len(another.operands)
         and all(are_alike(*pair) for pair in operands)
@@ -71,7 +71,7 @@ def are_alike(value: ir.Value, other: ir.Value) -> bool:
 def _step(value: ir.Value) -> tuple[list[ir.Value], list[Source]]:
     """Returns the tensors that a value is computed from in one step, and a description where there are none."""
     op, gather = graph.producer(value), gathers.find(value)
-    if gather is not None:  # ids only say which parts
+    if gather is not None:  # ids only select parts
         return [gather.source], []
     operands = [] if op is None else [each for each in op.operands if isinstance(each.type, ir.RankedTensorType)]
     if operands or (op is not None and op.name == "tensor.empty"):

@@ -1,7 +1,7 @@
 """Models of transformers by their configurations: modelled µs of each kind of layer and of the head, for one token.
 
 Dispatches are modelled by replays of what was compiled, products of experts by what even routing is expected to give.
-What a token would take at least stands beside it: bytes that must move, at the modelled rate of HBM, and launches.
+The lower bound of a token's time is listed with it: bytes that must move, at the modelled rate of HBM, and launches.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
     name = attributes.parameter_name(value_attribute)
     if name is not None and "is_mutable" in found.attributes:
         raise NotStoredError("the program may change it")
-    # IREE prints names without escapes: what was read from the text is right if it gives the same attribute.
+    # IREE prints names without escapes: the parsed name is right if it gives the same attribute again.
     if name is None or attributes.named_parameter(*name, ir.RankedTensorType(load.results[0].type)) != value_attribute:
         return None
     return found, *name

@@ -246,7 +246,7 @@ class _Tile:
             for i in self._outside
         }
         there = zip(packed.strides(ROWS), packed.strides(COLUMNS), packed.packed_shape, strict=True)
-        found = [here.get(dim) for dim in there if dim[:2] != (0, 0)]  # the unit moves along neither
+        found = [here.get(dim) for dim in there if dim[:2] != (0, 0)]  # constant along both
         known = [loop for loop in found if loop is not None]
         return [*self._rows_and_columns, *known] if len(known) == len(found) else None
 

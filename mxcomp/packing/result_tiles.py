@@ -230,8 +230,8 @@ def with_epilogue(
             return build.clamp(index(map(bool, strides), first), limit)
         if tiles.counts[source_dim] == size // tile and size % tile == 0:
             return index(map(bool, strides), first)
-        # Of a piece the first element alone decides whether it is padding: so a lane can load it at once.
-        # Of gate and up it has half, which IREE would read again for each part that it stores.
+        # The first element of a piece decides whether all of it is padding, so that a lane can load it at once.
+        # A piece of gate and up has half of each, which IREE would read again for each part that it stores.
         piece = 1 if tiles.layout.gated else _piece(strides, swizzle.packed_shape, size)
         start = build.clamp(index((stride >= piece for stride in strides), first), size - piece + 1)
         return arith.AddIOp(start, index((0 < stride < piece for stride in strides), 0)).result

@@ -40,7 +40,7 @@ def named(op: ir.Operation, of: str, part: str) -> ir.Location:
 
 def is_named(location: ir.Location) -> str:
     """Returns the part of a location that marks a placeholder; "" for any other."""
-    # What IREE fused with the result of such a generic has its location besides others.
+    # Operations that IREE fused with the result of a placeholder have its location, among others.
     found = _NAME.match(str(location.name_str)) if isinstance(location, ir.NameLoc) else None
     return found[1] if found else ""
 

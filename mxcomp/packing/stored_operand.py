@@ -158,7 +158,7 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
     *batch, _, _ = static_sizes(source)[: 2 + target.batch]
     sizes = [limit for limit in target.limits if limit is not None]
     same = static_sizes(store).count(None) == len(sizes) == 1 and target.size[0] is None
-    own = sizes if same else None  # else, as the storage tells them
+    own = sizes if same else None  # else those of the storage
     view = build.bitcast(store, build.tensor_type((*batch, *target.size, *inner), element), own, sizes)
     return lambda position: tensor.ExtractOp(view, position).result
 
@@ -184,7 +184,7 @@ def _element_words(source: ir.Value, target: _Target, bits: int) -> _Words:
     """Returns words of elements that are contiguous both in the source and in the innermost packed dimension."""
     *shape, unit = target.swizzle.packed_shape
     size = unit * bits // 8
-    # IREE moves up to four words at a time, if so many are a divisor of `size`: not of the 24 bytes of 6-bit elements.
+    # IREE moves up to four words at a time, if their number divides `size`: not of the 24 bytes of 6-bit elements.
     word = _WORD_BYTES if size % 16 == 0 else 2 * _WORD_BYTES
     element, words = f"i{8 * word}", size // word
     read = _row_major(source, target, (words,), element)

@@ -1,6 +1,6 @@
 """Plans: the ways of computing a scaled matmul, each a class in a file of its own.
 
-Recognised matmuls are offered all of them in order, each beside the best one so far; the cheapest stays.
+Recognised matmuls are offered all of them in order, each with the best one so far; the cheapest stays.
 It becomes the attribute of its operation (`encode`), builds dispatches of it (`materialise`), and says to the report
 why it was chosen. A new plan is a file here, and its name in `_ORDER`.
 """

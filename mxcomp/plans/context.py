@@ -80,7 +80,7 @@ class Context:
         registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
         if options.ukernels not in (FASTEST, BENEFIT, NONE):
             registry[options.ukernels]
-        from mxcomp.plans import tuned  # which knows plans
+        from mxcomp.plans import tuned  # it imports plans
 
         table = None if options.tuned is None else tuned.read(options.tuned, registry)
         notes.warn(module, [] if table is None else [str(fault) for fault in table.faults])

@@ -159,7 +159,7 @@ def _finish(first: tuple[Tiled, Matmul], second: tuple[Tiled, Matmul], joined: i
     op = matmul.op
     with op.context, part_location(plan.index, "matmul", op, other.op), ir.InsertionPoint(matmul.unset):
         result = _dispatch(plan, matmul, another, other, joined)
-        notes.drop(op, another.index or 0)  # what is behind it is fused, with the first
+        notes.drop(op, another.index or 0)  # its consumers are fused, into the first
     matmul.unset.results[0].replace_all_uses_with(result)
     matmul.erase()
     other.erase()

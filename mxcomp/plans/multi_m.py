@@ -40,7 +40,7 @@ class MultiM(Tiled):
     plan: str = "multi_m"
     versions: tuple[tuple[int | None, Tiled], ...] = ()
 
-    least_gain: ClassVar[float] = 0.1  # below which several kernels are not worth compiling
+    least_gain: ClassVar[float] = 0.1  # several kernels are not worth compiling for less
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:

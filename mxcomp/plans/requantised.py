@@ -161,13 +161,13 @@ def _ukernel(problem: Problem) -> str:
     return instance_of(problem.flipped.types).name
 
 
-# What it takes.
+# Modelled times.
 
 
 def _objection(chain: Chain, choice: Choice) -> tuple[str, str | None]:
     """Returns why results are not to be quantised in their tile, or "", and a note with what decided.
 
-    What chains before have planned stays. Of results that meet, all but the last are stored as they are.
+    What chains before have planned stays. Of results that are combined, all but the last are stored as they are.
     """
     context, registry, target = choice.context, choice.context.registry, choice.context.options.target
     if context.options.fuse_quantisers != AUTO or context.options.ukernels != FASTEST:

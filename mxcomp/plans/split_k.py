@@ -61,7 +61,7 @@ class SplitK(Tiled):
     plan: str = "split_k"
     parts: int = 1
 
-    fuses_consumers: ClassVar[bool] = False  # they come behind the sum of parts, in its dispatch
+    fuses_consumers: ClassVar[bool] = False  # they are fused into the dispatch that sums parts
     is_open: ClassVar[bool] = False
 
     @classmethod

@@ -90,7 +90,7 @@ class Tiled(Launched):
         """Returns the operand as which one of the matmul is multiplied."""
         return flipped(range(ACC))[operand] if self.transposed else operand
 
-    # What is built, in order.
+    # The steps of building, in order.
 
     def build(self, op: ir.Operation, building: Building) -> None:
         plan, matmul = self.prepared(op, building)

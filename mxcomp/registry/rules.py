@@ -175,7 +175,7 @@ def unreadable(path: Path, error: Exception) -> UkernelError:
 def said(path: Path, error: ir.MLIRError, line: int | None = None, what: str = "") -> str:
     """Returns MLIR's first message in one line, after its location: in the file, else at this line of it."""
     first = next(iter(error.error_diagnostics), None)
-    # Of a diagnostic, unlike of an operation, the bindings do not say which kind of location it is.
+    # The bindings do not tell the kind of a diagnostic's location, unlike that of an operation.
     found = None if first is None else line_in(path, ir.Location.from_attr(first.location.attr))
     text = str(error) if first is None else first.message
     return f"{location_of(path, found or line)}: {what}{' '.join(text.split())}"

@@ -29,7 +29,7 @@ def refuse(module: ir.Operation, report: Report, options: Options) -> None:
         spilled = sum(int(taken.get(f".{kind}_spill_count", 0)) for kind in ("vgpr", "sgpr"))
         if ukernel is not None and spilled:
             raise UkernelError(
-                f"{ukernel.location}: @{ukernel.name} spills {spilled} registers, beside "
+                f"{ukernel.location}: @{ukernel.name} spills {spilled} registers, in addition to "
                 f"{taken['.vgpr_count']} VGPRs and {taken['.sgpr_count']} SGPRs that it has, "
                 f"in {kernel.name}: expected none; --ukernels={ukernel.name} takes it all the same"
             )

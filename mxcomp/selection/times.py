@@ -121,7 +121,7 @@ class KernelTimes:
         Between one workgroup on a CU and all they are taken to be straight: replays are up to a fifth below where a
         launch begins, and none by more than a twentieth above.
         """
-        most = max(row.resident for row in self.replays)  # of another GPU fewer may share a CU than were replayed
+        most = max(row.resident for row in self.replays)  # fewer may fit on a CU of another GPU than were replayed
         if 1 < resident < most:
             part = (resident - 1) / (most - 1)
             ends = [self.cycles(k_tiles, rates, is_first, each) for each in (1, most)]
@@ -154,7 +154,7 @@ class KernelTimes:
         curves = []
         for row in rows:
             cycles = row.cycles[::-1]
-            slope = (cycles[-1] - cycles[-2]) / (inverse[-1] - inverse[-2])  # beyond the lowest rate bytes bind alone
+            slope = (cycles[-1] - cycles[-2]) / (inverse[-1] - inverse[-2])  # below the lowest rate only bytes bind
             curves.append(np.interp(asked, inverse, cycles) + slope * np.maximum(0.0, asked - inverse[-1]))
         if len(rows) == 1:
             return curves[0], matrix

@@ -122,7 +122,7 @@ def _line(path: Path, number: int, row: Mapping[str | None, str | list[str] | No
     if None in row or None in row.values():
         return Fault(path, number, f"expected {len(COLUMNS)} fields as in the first line")
     fields = {name: str(row[name]).strip() for name in COLUMNS}
-    if fields["version"] != __version__:  # whose fields may mean something else
+    if fields["version"] != __version__:  # its fields may have other meanings
         return Fault(
             path, number, f"made by mxcomp {fields['version']}, this is {__version__}: run mxcomp-tune --force"
         )

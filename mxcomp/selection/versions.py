@@ -95,7 +95,7 @@ class Timed:
 def _by_step(ranked: Ranked, rows: Range) -> dict[int, Timed]:
     """Returns the fastest candidate for each number of units of rows, among those that are packed as the best is."""
     ascending = sorted(timed(ranked, rows), key=lambda each: each.mean, reverse=True)
-    return {_units(each.candidate)[0]: each for each in ascending}  # the last of a key stays
+    return {_units(each.candidate)[0]: each for each in ascending}  # the last one with a key wins
 
 
 def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:

@@ -138,7 +138,7 @@ class _File:
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, "is a directory")
             self._permissions = mode & 0o777
-        # 0o666 is what `open` asks for. What replaces a file that others may not read is not for them either.
+        # 0o666 is what `open` asks for; a replaced file that others may not read stays so
         mode = 0o666 if self._permissions is None else 0o600
         try:
             self._handle = os.open(self.path.parent, os.O_TMPFILE | os.O_RDWR, mode)

@@ -3,7 +3,7 @@
 mxcomp-bench 10000x16384x16384 64x14336x4096              # the matmul dispatch of each: a table
 mxcomp-bench --rows FILE.csv --aiter DIR --json OUT       # m,n,k and perhaps tile_m,tile_n of AITER's kernel
 mxcomp-bench --configurations 10000x16384x16384           # every dispatch, with and without data tiling and ukernels,
-mxcomp-bench --configurations model.mlir                  #     beside stock IREE's own; and AITER's kernel by --aiter
+mxcomp-bench --configurations model.mlir                  #     and stock IREE's own; and AITER's kernel by --aiter
 mxcomp-bench --moe FILE.csv --json OUT                    # both grouped matmuls of MoE layers; columns tokens,
                                                           #     model_dim,inter_dim,experts,top_k,a_type,w_type
 mxcomp-bench --model llama3-8b --batch 1,16 --context 1024 # a layer of each kind, and the head, without weights; also

@@ -218,8 +218,8 @@ def _print(entries: Sequence[Entry]) -> None:
         least = sum(ratio >= 1 for ratio in ratios) / len(ratios)
         tables.say(
             sys.stdout,
-            f"{len(ratios)} beside the peer's kernels in the same model: {mean:.2f} × their speed (geometric mean), at "
-            f"least as fast in {least:.0%}, {min(ratios):.2f} × at worst",
+            f"{len(ratios)} against the peer's kernels in the same model: {mean:.2f} × their speed (geometric mean), "
+            f"at least as fast in {least:.0%}, {min(ratios):.2f} × at worst",
         )
 
 

@@ -90,7 +90,7 @@ def _print(entries: Sequence[moe.Entry]) -> None:
             if (us := getattr(each, column)) is not None:
                 by_model[each.model or "all"].append(us / each.ours_us)
         for model, ratios in sorted(by_model.items()):
-            tables.say(sys.stdout, f"{model}: {_summary(ratios)}, beside {title}")
+            tables.say(sys.stdout, f"{model}: {_summary(ratios)}, compared with {title}")
 
 
 def _row(each: moe.Entry) -> tuple[str, ...]:

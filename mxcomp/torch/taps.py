@@ -21,7 +21,7 @@ LAYERS = ScaledLinear, ScaledExperts
 class Call:
     """One call of a layer: its name in the model, its rows [M, K], and its result, [M, N].
 
-    Of experts `others` are what they take beside rows: the experts chosen for each, and their shares.
+    Of experts `others` are what they take besides rows: the experts chosen for each, and their shares.
     """
 
     name: str
@@ -61,7 +61,7 @@ def _around(name: str, hook: Hook) -> Callable[[Any, Any, Any, torch.Tensor], to
 class Tapped(torch.nn.Module):
     """A model that also returns the tensors of each call of a layer, and tells `shown` which they are.
 
-    Of each it returns rows, result, and the tensors that the layer takes beside rows: `parted` takes them apart. It is
+    Of each it returns rows, result, and the tensors that the layer takes besides rows: `parted` takes them apart. It is
     called with the arguments of the model, by their names, which is how dynamic shapes are given.
     """
 

@@ -123,7 +123,7 @@ def _legalise(op: ir.Operation, position: int) -> None:
         return
     others = [value for value in combiner.operands if value != out]
     if len(others) != 1 or len(list(out.uses)) != 1 or len(list(combiner.results[0].uses)) != 1:
-        return  # something else happens to the numbers
+        return  # the numbers have another use
     with op.location:
         with ir.InsertionPoint(combiner):
             out.set_type(code.kind)

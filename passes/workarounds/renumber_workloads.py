@@ -51,7 +51,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _renumber(executable: ir.Operation, workloads: list[list[ir.Value]]) -> None:
-    operands = list(zip(*workloads, strict=True))  # of each place, what all calls have in it
+    operands = list(zip(*workloads, strict=True))  # the operands of all calls, by position
     for op in graph.walk(executable):
         if op.name == _ASKED:
             number = ir.IntegerAttr(op.attributes[_NUMBER])

@@ -20,8 +20,8 @@
 // CHECK: moe.csv:9: sizes of tokens=0,model_dim=1024,inter_dim=512,experts=8,top_k=2: expected 1 and more: left out
 // CHECK: modelled µs on MI355X, without routing
 // CHECK: plain: 1 layers
-// CHECK: small: 2 layers, {{[0-9.]+}} × the speed (geometric mean), at least as fast in {{[0-9]+}}%, {{[0-9.]+}} × at worst, beside the table's times
-// CHECK: small: 1 layers, {{.*}}, beside a peer's kernels in the same model
+// CHECK: small: 2 layers, {{[0-9.]+}} × the speed (geometric mean), at least as fast in {{[0-9]+}}%, {{[0-9.]+}} × at worst, compared with the table's times
+// CHECK: small: 1 layers, {{.*}}, compared with a peer's kernels in the same model
 
 // JSON: "model": "small",
 // JSON-NEXT: "activation": "silu",
