@@ -66,13 +66,14 @@ def test_places() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_caught(copy: Path, mutant: Mutant) -> None:
+def test_caught(copy: Path, tmp_path: Path, mutant: Mutant) -> None:
+    """Numba compiles anew: its cache of a function does not know the functions in other files that it calls."""
     file = copy / mutant.file
     whole = file.read_text()
     command = [sys.executable, "-m", "pytest", "-x", "-n", "0", *(f"test/{name}" for name in mutant.tests)]
     try:
         file.write_text(mutant.planted(whole))
-        environment = os.environ | {"PYTHONPATH": str(copy)}
+        environment = os.environ | {"PYTHONPATH": str(copy), "NUMBA_CACHE_DIR": str(tmp_path)}
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     finally:
         file.write_text(whole)

@@ -5,6 +5,8 @@ code at the same pace, so either finds what it would find alone. A wave that com
 for it; lines behind it are fetched at the same time, as many as hardware may read ahead. Of the lines of a set the one
 that was not used for longest makes room. Hits cost nothing: fetches of 32 bytes (LLVM aligns loops for them), one
 a cycle, are more than the SIMDs of two CUs issue.
+
+Numba's cache of `replay`, which has these functions inside, does not notice a change here: delete `__pycache__` then.
 """
 
 from __future__ import annotations
