@@ -1,12 +1,7 @@
 """The passes in order, and their position in IREE's pipeline.
 
-    source ─ import torch ─ IREE: input ─ inline calls, expand reshapes, group experts, legalise bitcasts, check scales,
-           take MX attention, recognise, check sizes, check places, write rows, take attention, join norms,
-           defer constants, encode, take linears, fuse consumers, materialise, join rotations, rank sorts, sort slots,
-           outline, skip versions, share executables
-           ─ IREE: flow ─ share slices, drop barriers
-           ─ IREE: stream, executable-sources ─ link ukernels ─ IREE: executable-configurations
-           ─ unmask stores, order workgroups, fold gathers, fold rows, narrow attention ─ IREE: vmfb
+    source ─ IMPORTING ─ IREE: input ─ ENTRY, PREPARING, CHOOSING, BUILDING ─ IREE: flow ─ DISPATCH
+           ─ IREE: stream, executable-sources ─ EXECUTABLE ─ IREE: executable-configurations ─ CONFIGURED ─ IREE: vmfb
 
 Workarounds for faults of IREE run between them (`mxcomp.passes.workarounds`, docs/iree.md).
 
@@ -45,7 +40,14 @@ PREPARING_PASSES = (
     "mxcomp-check-places",
 )
 _HOLDING = (*workarounds.CONSTANT, "mxcomp-defer-constants")
-CHOOSING_PASSES = ("mxcomp-write-rows", "mxcomp-take-attention", "mxcomp-join-norms", *_HOLDING, "mxcomp-encode")
+CHOOSING_PASSES = (
+    "mxcomp-join-products",
+    "mxcomp-write-rows",
+    "mxcomp-take-attention",
+    "mxcomp-join-norms",
+    *_HOLDING,
+    "mxcomp-encode",
+)
 BUILDING_PASSES = (
     "mxcomp-take-linears",
     *workarounds.LEFT_TO_IREE,

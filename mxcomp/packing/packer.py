@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, DataTiledLayout
+from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.problem import flipped
 from mxcomp.matching import blocks, quantiser
 from mxcomp.matching.blocks import Blocks
@@ -20,7 +20,7 @@ from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.storage import source_and_map, storage
 from mxcomp.mlir import build, notes
 from mxcomp.options import Options
-from mxcomp.packing import parameter_operand, quantised_operand, stored_operand
+from mxcomp.packing import joined_operand, parameter_operand, quantised_operand, stored_operand
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 
 
@@ -112,6 +112,10 @@ class Packer:
         name = (flipped(OPERAND_NAMES) if packing.transposed else OPERAND_NAMES)[index]
         with part_location(packing.index, f"{'pack' if computed is None else 'quantise'}_{name}", op):
             if computed is None:
+                if parts := self._parts(index, sources[index], layout):
+                    each = [[*sources[:index], part, *sources[index + 1 :]] for part in parts]
+                    made = [self._pack(op, index, None, of, packing, sizes)[0] for of in each]
+                    return (joined_operand.packed(made),)
                 ready = parameter_operand.load_packed(sources[index], layout, index) if self._parameters else None
                 if isinstance(ready, str):
                     notes.note(op, packing.index or 0, f"{name} is not read packed: {ready}")
@@ -119,6 +123,11 @@ class Packer:
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
             producer, source, of = computed
             return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
+
+    def _parts(self, index: int, source: ir.Value, layout: DataTiledLayout) -> list[ir.Value]:
+        """Builds the weights of several matmuls that an operand is, which are packed each by itself."""
+        is_weights = self._regions and index in (RHS, RHS_SCALE)
+        return joined_operand.parts(source, layout.workgroup_tile[1]) if is_weights else []
 
 
 _Computed: TypeAlias = tuple[Producer, ir.Value, Blocks | None]

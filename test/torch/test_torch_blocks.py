@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +58,20 @@ class Attending(torch.nn.Module):
         return x + self.out(made.transpose(1, 2).reshape(*x.shape))
 
 
+class Projected(torch.nn.Module):
+    """Queries, keys and values of a norm, of which keys are wanted transposed."""
+
+    def __init__(self, columns: tuple[int, ...] = (256, 64, 128)) -> None:
+        super().__init__()
+        self.norm = Norm()
+        self.parts = torch.nn.ModuleList(torch.nn.Linear(_HIDDEN, n, bias=False) for n in columns)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.norm(x)
+        query, key, value, *others = (part(y) for part in self.parts)
+        return query, key.reshape(-1, 4, key.shape[-1] // 4).transpose(0, 1), torch.relu(value), *others
+
+
 class Rotary(torch.nn.Module):
     """Queries and keys of one more token by their position: halves turned as Llama has it, or as GPT-OSS has it."""
 
@@ -76,19 +92,23 @@ class Rotary(torch.nn.Module):
         return x * cos + torch.cat((-second, first), -1) * sin
 
 
-def compared(module: torch.nn.Module, dispatches: int, *arguments: torch.Tensor) -> None:
-    """Runs a module with MX weights, and counts the dispatches of a call."""
+def compared(
+    module: torch.nn.Module, dispatches: int, *arguments: torch.Tensor, weights: Path | None = None
+) -> mxcomp.Program:
+    """Runs a module with MX weights, and counts the dispatches of a call; weights may be parameters, in a file."""
     module = mxcomp.torch.replace_linears(module.eval())
     with torch.no_grad():
-        program = mxcomp.torch.compile(module, arguments, strict=True)
+        program = mxcomp.torch.compile(module, arguments, parameters=weights, strict=True)
         made = module(*arguments)
     given = [as_array(each) if each.is_floating_point() else each.numpy() for each in arguments]
-    results = program.run(*given)
+    parameters = {} if weights is None else {weights.name: weights.with_suffix(".irpa")}
+    results = program.run(*given, parameters=parameters)
     pairs = zip(results, made, strict=True) if isinstance(made, tuple) else [(results, made)]
     for result, expected in pairs:
         error = np.abs(np.asarray(result).astype(np.float32) - expected.float().numpy())
         assert error.max() <= 0.02 * float(expected.abs().max())
-    assert len(program.profile(*given, execute=False).called) == dispatches
+    assert len(program.profile(*given, execute=False, parameters=parameters).called) == dispatches
+    return program
 
 
 @pytest.mark.parametrize(
@@ -107,3 +127,25 @@ def test_what_follows_attention_quantises_its_result() -> None:
 @pytest.mark.parametrize("is_chunked", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["concat", "chunks"])
 def test_rotations_are_one_dispatch(is_chunked: bool) -> None:
     compared(Rotary(is_chunked), 1, numbers(2, 1, 4, 64), numbers(2, 1, 2, 64), torch.tensor([77]))
+
+
+def test_queries_keys_and_values_are_one_product(tmp_path: Path) -> None:
+    program = compared(Projected().bfloat16(), 3, numbers(1, 1, _HIDDEN), weights=tmp_path / "model")
+    assert [(each.n, each.k) for each in program.report.matmuls] == [(448, _HIDDEN)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "columns", "matmuls"),
+    [(1, (256, 64, 128), 1), (1, (256, 64, 96), 2), (5, (256, 64, 128, 64, 64), 1), (5, (64, 64, 64), 3)],
+)
+def test_weights_are_constants(rows: int, columns: tuple[int, ...], matmuls: int) -> None:
+    """Those that are no whole tiles are a product of their own; of several rows it must be worth to cut them."""
+    module = mxcomp.torch.replace_linears(Projected(columns).bfloat16().eval())
+    x = numbers(rows, 1, _HIDDEN)
+    with torch.no_grad():
+        program, expected = mxcomp.torch.compile(module, (x,), strict=True), module(x)
+    assert len(program.report.matmuls) == matmuls
+    for result, each in zip(program.run(as_array(x)), expected, strict=True):
+        error = np.abs(np.asarray(result).astype(np.float32) - each.float().numpy())
+        assert error.max() <= 0.02 * float(each.abs().max())
