@@ -195,7 +195,10 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
 def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
     """Builds one dispatch; results of queries behind the last one are dropped."""
     with standing.named(op, "attention", "attention"):
-        (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+        (tiles,) = standing.dispatch(
+            kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads,
+            llvm_func_attrs=kernel.llvm_func_attrs,
+        )  # fmt: skip
     flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
     rows = build.tensor_type([kernel.heads, kernel.tiles * kernel.tile, kernel.value_size], result.element_type)
     whole = tensor.ExpandShapeOp(rows, flat, [[0, 1, 2]], [], list(rows.shape)).result

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, util, vector
+from iree.compiler.dialects import math as math_
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
@@ -383,14 +384,16 @@ def transposed(values: Values, pieces: Pieces) -> Values:
     return factors
 
 
-def scores(keys: Values, queries: Values, scale: ir.Value, cap: float | None) -> Values:
-    """Returns the scores of a lane's eight keys with its query, times the scale, and capped if there is a cap."""
+def scores(keys: Values, queries: Values, scale: ir.Value | None, cap: float | None) -> Values:
+    """Returns the scores of a lane's eight keys with its query, times a scale, and capped if there is a cap."""
     found: Values = []
     for half in range(2):
         fragment = builder.f32_zeros(4)
         for key, query in zip(keys[half * len(queries) :], queries, strict=False):
             fragment = mfma((COLUMNS, COLUMNS, DEPTH), key, query, fragment)
         found += [element(fragment, i) for i in range(4)]
+    if scale is None:
+        return found
     found = [arith.MulFOp(score, scale).result for score in found]
     return found if cap is None else [_capped(score, cap) for score in found]
 
@@ -433,11 +436,19 @@ class State:
         parts = (flat[i : i + size] for i in range(0, len(flat), size))
         return [cls(high, power, sums) for high, power, *sums in parts]
 
-    def rescaled(self, found: Values) -> tuple[State, Values]:
-        """Rescales the state to a new largest score, and returns it with the powers of new scores."""
-        high = largest(self.high, of_column(tree(largest, found), largest))
+    def rescaled(self, found: Values, scale: ir.Value | None = None) -> tuple[State, Values]:
+        """Rescales the state to a new largest score, and returns it with the powers of new scores.
+
+        `scale`, above 0, is what scores are yet to be multiplied by: together with the difference.
+        """
+        highest = of_column(tree(largest, found), largest)
+        high = largest(self.high, highest if scale is None else arith.MulFOp(highest, scale).result)
         fades = exp2(arith.SubFOp(self.high, high).result)
-        powers = [exp2(arith.SubFOp(score, high).result) for score in found]
+        if scale is None:
+            powers = [exp2(arith.SubFOp(score, high).result) for score in found]
+        else:
+            below = arith.NegFOp(high).result
+            powers = [exp2(math_.FmaOp(score, scale, below).result) for score in found]
         power = added(arith.MulFOp(self.power, fades).result, tree(added, powers))
         return State(high, power, [arith.MulFOp(each, splat(fades, 4)).result for each in self.sums]), powers
 

@@ -1,9 +1,12 @@
-"""Attention of many queries: four waves with queries of their own share keys and values in LDS.
+"""Attention of many queries: four or eight waves with queries of their own share keys and values in LDS.
 
-A step has 128 keys. Each wave loads 32 of them, and their values, as the factors that matrix instructions take, while
-all multiply those before; it transposes its values, and writes its factors to LDS, where the lanes of a factor follow
-each other. Of keys that no query of the workgroup sees none are loaded; only where some are seen and some are not, and
-behind the last key, scores are compared with anything.
+A step has 128 keys. Each of four waves loads 32 of them, and their values, as the factors that matrix instructions
+take, while all multiply those before; it transposes its values, and writes its factors to LDS, where the lanes of a
+factor follow each other. Of eight waves half load keys, and half values: two share the registers of a SIMD, so that one
+has powers while the other multiplies; to have room there, each has scores of half a step at once.
+
+Of keys that no query of the workgroup sees none are loaded; only where some are seen and some are not, and behind the
+last key, scores are compared with anything.
 """
 
 from __future__ import annotations
@@ -29,12 +32,24 @@ from mxcomp.ukernels.attention import (
     VisibleKeys,
     kept,
 )
-from mxcomp.ukernels.builder import Index, Threads, Values, lds_barrier, loop, read_lds, select, uniform, write_lds
+from mxcomp.ukernels.builder import (
+    Index,
+    Threads,
+    Values,
+    choose,
+    either,
+    lds_barrier,
+    loop,
+    read_lds,
+    select,
+    uniform,
+    write_lds,
+)
 from mxcomp.ukernels.softmax import added, of_column
 from mxcomp.ukernels.waves import LANES
 
-WAVES = 4
-STEP = WAVES * KEYS
+GROUPS = 4
+STEP = GROUPS * KEYS
 """The number of keys of a step."""
 
 
@@ -51,6 +66,7 @@ class Prefill:
         query, key, value, mask: Operands.
         reach: Which keys a query sees; None: all.
         fragments: Of 16 queries that a wave has.
+        waves: 4, each of which loads keys and values; or 8, half of which load keys, and half values.
         result: The type of results.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
@@ -68,16 +84,30 @@ class Prefill:
     mask: Stored | None
     reach: Reach | None
     fragments: int
+    waves: int
     result: str
     cap: float | None = None
     sink: Stored | None = None
 
-    threads = WAVES * LANES
+    @property
+    def threads(self) -> int:
+        return self.waves * LANES
+
+    @property
+    def llvm_func_attrs(self) -> dict[str, str]:
+        """Attributes of the function for LLVM: two of 8 waves share the registers of a SIMD."""
+        return {"amdgpu-waves-per-eu": "2"} if self.waves > GROUPS else {}
+
+    @property
+    def scales_late(self) -> bool:
+        """Whether scores are scaled when their largest is subtracted, as nothing else is done with them."""
+        is_same = self.reach is None or not self.reach.blind_sees_all
+        return self.mask is None and self.cap is None and self.scale > 0 and is_same
 
     @property
     def tile(self) -> int:
         """The number of queries of a workgroup."""
-        return WAVES * COLUMNS * self.fragments
+        return self.waves * COLUMNS * self.fragments
 
     @property
     def tiles(self) -> int:
@@ -102,7 +132,7 @@ class Prefill:
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of rows of each wave's fragments, in order."""
         row = Pieces.of(self.value_size).shape
-        return [build.tensor_type([workgroups, WAVES, *kept([self.fragments]), COLUMNS, *row], self.result)]
+        return [build.tensor_type([workgroups, self.waves, *kept([self.fragments]), COLUMNS, *row], self.result)]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
@@ -119,6 +149,8 @@ class _Prefill:
         self.pieces = Pieces.of(spec.value_size)
         self.depths = -(-spec.size // DEPTH)
         self.wave = uniform(threads.number // LANES)
+        self.group = self.wave if spec.waves == GROUPS else (self.wave % GROUPS).here
+        self.has_values = None if spec.waves == GROUPS else self.wave >= GROUPS
         self.lane = (threads.number % LANES).here
         self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
         totals = {"n": spec.heads, "t": spec.queries}
@@ -135,7 +167,7 @@ class _Prefill:
         self.bounds = [(start.here, end.here) for start, end, _ in seen]
         self.scales = [attention.chosen(is_blind, 0.0, spec.scale) for _, _, is_blind in seen]
         self.factors = 2 * self.depths + self.pieces.fragments
-        self.lds = builder.lds(WAVES * self.factors * LANES * LANE, spec.key.element)
+        self.lds = builder.lds(GROUPS * self.factors * LANES * LANE, spec.key.element)
         self._bound()
 
     def _row(self, fragment: int) -> Index:
@@ -175,7 +207,7 @@ class _Prefill:
                 self._share(loaded)
                 following = self._load(step + 1)
                 lds_barrier()
-                masks = loaded[2 * self.depths + self.pieces.count * LANE :]
+                masks = loaded[self._loads :]
                 return [following, self._multiply(step, queries, masks, carried, compares)]
 
             return body
@@ -189,69 +221,103 @@ class _Prefill:
     def _load(self, step: Index) -> Values:
         """Loads this wave's keys and values of a step, and the masks of its queries; nothing after the last step."""
         is_there = step < self.steps
-        start, loaded = (step * STEP + self.wave * KEYS).here, list[ir.Value]()
-        of_key = select(is_there, self.of_key, self.key.beyond)
-        of_value = select(is_there, self.of_value, self.value.beyond)
-        for half in range(2):
-            row = self._clamped(start + self.column + half * COLUMNS)
-            place = (of_key + row * self.key.step).here
-            loaded += attention.load_row(self.key, place, self.quarter, self.spec.size)
+        start, loaded = (step * STEP + self.group * KEYS).here, list[ir.Value]()
         mine = attention.keys_of_lane(self.quarter)
-        places = [(of_value + self._clamped(start + key) * self.value.step).here for key in mine]
-        loaded += attention.load_values(self.value, places, self.column, self.pieces)
+        if self.has_values is None:
+            loaded += self._load_keys(start, is_there) + self._load_values(start, is_there)
+        else:
+            kind = ir.VectorType.get([LANE], ir.Type.parse(self.spec.key.element))
+            loaded += either(
+                self.has_values, [kind] * self._loads,
+                lambda: self._load_values(start, is_there),
+                lambda: self._load_keys(start, is_there),
+            )  # fmt: skip
         for of_fragment in self.of_masks:
             for each, place in zip(self.others.mask, of_fragment, strict=True):
-                for group in range(WAVES):
+                for group in range(GROUPS):
                     rows = [self._clamped(step * STEP + group * KEYS + key) for key in mine]
                     there = select(is_there, place, each.beyond)
                     loaded.append(each.load_mask(there, rows, self.is_even))
         return loaded
 
+    def _load_keys(self, start: Index, is_there: ir.Value) -> Values:
+        of_key, loaded = select(is_there, self.of_key, self.key.beyond), list[ir.Value]()
+        for half in range(2):
+            row = self._clamped(start + self.column + half * COLUMNS)
+            place = (of_key + row * self.key.step).here
+            loaded += attention.load_row(self.key, place, self.quarter, self.spec.size)
+        return loaded
+
+    def _load_values(self, start: Index, is_there: ir.Value) -> Values:
+        of_value, mine = select(is_there, self.of_value, self.value.beyond), attention.keys_of_lane(self.quarter)
+        places = [(of_value + self._clamped(start + key) * self.value.step).here for key in mine]
+        return attention.load_values(self.value, places, self.column, self.pieces)
+
     def _clamped(self, row: Index) -> Index:
         return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
 
-    def _place(self, group: Index | int, factor: int) -> Index:
+    def _place(self, group: Index | int, factor: Index | int, lane: Index) -> Index:
         """Returns the index in LDS of a lane's part of a factor."""
-        return (Index.of(group) * self.factors + factor) * (LANES * LANE) + self.lane * LANE
+        return (Index.of(group) * self.factors + factor) * (LANES * LANE) + lane * LANE
+
+    @property
+    def _loads(self) -> int:
+        """The number of vectors of keys and values that a wave loads, before masks."""
+        keys, values = 2 * self.depths, self.pieces.count * LANE
+        return keys if self.has_values is not None else keys + values
 
     def _share(self, loaded: Values) -> None:
-        keys = loaded[: 2 * self.depths]
-        values = attention.transposed(loaded[2 * self.depths :], self.pieces)
-        for number_, factor in enumerate((*keys, *values)):
-            write_lds(factor, self.lds, self._place(self.wave, number_))
+        keys, first = 2 * self.depths, Index.of(0)
+        if self.has_values is None:
+            factors = [*loaded[:keys], *attention.transposed(loaded[keys : self._loads], self.pieces)]
+        else:
+            mine = loaded[:keys]
+            factors = choose(self.has_values, lambda: attention.transposed(mine, self.pieces), mine)
+            first = select(self.has_values, keys, 0)
+        for number_, factor in enumerate(factors):
+            write_lds(factor, self.lds, self._place(self.group, first + number_, self.lane))
 
-    def _read(self, group: int, first: int, count: int) -> Values:
-        return [read_lds(self.lds, self._place(group, first + i), LANE) for i in range(count)]
+    def _read(self, group: int, first: int, count: int, lane: Index) -> Values:
+        return [read_lds(self.lds, self._place(group, first + i, lane), LANE) for i in range(count)]
 
     def _multiply(self, step: Index, queries: list[Values], masks: Values, carried: Values, compares: bool) -> Values:
         """Multiplies the keys of a step, and returns the state that the loop carries."""
-        spec = self.spec
-        states, found = State.each(carried, spec.fragments), [list[ir.Value]() for _ in queries]
-        factors = self._factors()
-        for group in range(WAVES):
-            keys = next(factors)
-            for fragment, query in enumerate(queries):
-                scores = attention.scores(keys, query, self.scales[fragment], spec.cap)
-                if masks:
-                    scores = attention.masked_by(masks[fragment * WAVES + group], scores)
-                found[fragment] += self._seen(step, group, fragment, scores) if compares else scores
-        rescaled = [state.rescaled(scores) for state, scores in zip(states, found, strict=True)]
-        states, powers = [each for each, _ in rescaled], [each for _, each in rescaled]
-        for group in range(WAVES):
-            values, part = next(factors), slice(group * LANE, (group + 1) * LANE)
-            states = [
-                state.plus(values, each[part], self.spec.value.element)
-                for state, each in zip(states, powers, strict=True)
-            ]
+        spec, states, lane = self.spec, State.each(carried, self.spec.fragments), self.lane
+        for part in self._parts():
+            factors, found = self._factors(part, lane), [list[ir.Value]() for _ in queries]
+            for group in part:
+                keys = next(factors)
+                for fragment, query in enumerate(queries):
+                    scores = attention.scores(
+                        keys, query, None if spec.scales_late else self.scales[fragment], spec.cap
+                    )
+                    if masks:
+                        scores = attention.masked_by(masks[fragment * GROUPS + group], scores)
+                    found[fragment] += self._seen(step, group, fragment, scores) if compares else scores
+            scales = self.scales if spec.scales_late else [None] * spec.fragments
+            rescaled = [state.rescaled(*each) for state, *each in zip(states, found, scales, strict=True)]
+            states, powers = [each for each, _ in rescaled], [each for _, each in rescaled]
+            lane = builder.behind(self.lane, states[-1].power)
+            for group in range(len(part)):
+                values, slice_ = next(factors), slice(group * LANE, (group + 1) * LANE)
+                states = [
+                    state.plus(values, each[slice_], spec.value.element)
+                    for state, each in zip(states, powers, strict=True)
+                ]
         return [value for state in states for value in (state.high, state.power, *state.sums)]
 
-    def _factors(self) -> Iterator[Values]:
-        """Yields the factors of all keys, then of all values. Each is read while the previous ones are multiplied."""
-        places = [(group, 0, 2 * self.depths) for group in range(WAVES)]
-        places += [(group, 2 * self.depths, self.pieces.fragments) for group in range(WAVES)]
-        ahead = self._read(*places[0])
+    def _parts(self) -> list[range]:
+        """Returns the groups of keys whose scores are in registers at once."""
+        size = GROUPS if self.has_values is None else GROUPS // 2
+        return [range(start, start + size) for start in range(0, GROUPS, size)]
+
+    def _factors(self, part: range, lane: Index) -> Iterator[Values]:
+        """Yields the factors of a part's keys, then of its values, each read while the previous ones are multiplied."""
+        keys, values = (0, 2 * self.depths), (2 * self.depths, self.pieces.fragments)
+        places = [(group, *each) for each in (keys, values) for group in part]
+        ahead = self._read(*places[0], lane)
         for following in places[1:]:
-            here, ahead = ahead, self._read(*following)
+            here, ahead = ahead, self._read(*following, lane)
             yield here
         yield ahead
 

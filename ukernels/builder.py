@@ -51,6 +51,11 @@ def pinned(value: Index) -> Index:
     return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value)], "", "=v,0", has_side_effects=True).res)
 
 
+def behind(value: Index, other: ir.Value) -> Index:
+    """Returns the same value in a register of each lane; what depends on it is not computed before `other` is."""
+    return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value), other], "", "=v,0,v", has_side_effects=False).res)
+
+
 def lane_sum(of_wave: Index, of_lane: Index) -> Index:
     """Returns the sum of scalar values and a lane's own, computed here by one vector instruction.
 
@@ -86,11 +91,17 @@ def when(condition: ir.Value) -> Iterator[None]:
 
 def choose(condition: ir.Value, yes: Callable[[], Values], no: Values) -> Values:
     """Returns the result of `yes` in waves in which `condition` is true, else existing values."""
-    branch = scf.IfOp(condition, [value.type for value in no], has_else=True)
-    with ir.InsertionPoint(branch.then_block):
-        scf.YieldOp(yes())
-    with ir.InsertionPoint(branch.else_block):
-        scf.YieldOp(no)
+    return either(condition, [value.type for value in no], yes, lambda: no)
+
+
+def either(
+    condition: ir.Value, kinds: Sequence[ir.Type], yes: Callable[[], Values], no: Callable[[], Values]
+) -> Values:
+    """Returns the result of `yes` in waves in which `condition` is true, else that of `no`, of these types."""
+    branch = scf.IfOp(condition, kinds, has_else=True)
+    for block, write in ((branch.then_block, yes), (branch.else_block, no)):
+        with ir.InsertionPoint(block):
+            scf.YieldOp(write())
     return list(branch.results)
 
 

@@ -38,6 +38,8 @@ _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
 _TWO_FRAGMENTS = 256
 """The sizes of a key and a value up to which a wave has registers for 32 queries."""
+_SHARED = 128
+"""The size of keys and values at which half of 8 waves load as much as the other half, in the same pieces."""
 _MANY = 512 * 128
 """The number of queries of all heads from which on there are enough workgroups with 128 queries each."""
 _WAVES = 1024
@@ -149,8 +151,9 @@ def _kernel(form: Form) -> Attention:
         raise NotCoveredError("a single query: expected two or more, of all heads")
     if queries > attention_decode.MOST_ROWS:
         fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
+        waves = 8 if size == value_size == _SHARED and fragments == 2 else 4
         result = str(build.element(form.result))
-        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, result, *others)
+        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, waves, result, *others)
         if prefill.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled)

@@ -11,7 +11,7 @@ Each workgroup gets all of the operands, and of each result a part along its fir
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from iree.compiler import ir
@@ -52,12 +52,14 @@ def dispatch(
     threads: int,
     inits: Sequence[ir.Value] = (),
     along: int = 0,
+    llvm_func_attrs: Mapping[str, str] | None = None,
 ) -> list[ir.Value]:
     """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
     It is that of the dimension `along` of results.
 
-    `inits` are what the results are written over; by default zeros, which nobody reads.
+    `inits` are what the results are written over; by default zeros, which nobody reads. `llvm_func_attrs` are what LLVM
+    is told of the function.
     """
     with build.dispatch_region(results, []) as region:
         inits = inits or [build.zero_filled(result) for result in results]
@@ -80,7 +82,7 @@ def dispatch(
         with ir.InsertionPoint(block):
             linalg.YieldOp(_placeholder(list(block.arguments), len(results)))
         op.attributes["compilation_info"] = attributes.compilation_info(
-            [1] + [0] * (loops - 1), (threads, 1, 1), {}, reorder=False, ukernel=True, lanes=LANES
+            [1] + [0] * (loops - 1), (threads, 1, 1), llvm_func_attrs or {}, reorder=False, ukernel=True, lanes=LANES
         )
         op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(kernel.name)
         op.attributes[attributes.KERNEL] = ir.StringAttr.get(kernel.text())

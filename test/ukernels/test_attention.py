@@ -126,6 +126,17 @@ def test_many_queries() -> None:
     Attention(1, 2, 70, 150, 64, 32, mask="bf16").check()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", [100, 300])
+@pytest.mark.parametrize("mask", ["", "f32"])
+def test_eight_waves(monkeypatch: pytest.MonkeyPatch, queries: int, mask: str) -> None:
+    """Half of them load keys, half values; of two workgroups for each head, or of one that is not full."""
+    monkeypatch.setattr("mxcomp.matching.attention._MANY", 1)
+    case = Attention(1, 2, queries, 300, 128, mask=mask)
+    assert "_m256_d128_" in str(case.program().report.attentions[0].ukernel)
+    case.check()
+
+
 CASES = {
     "many queries": Attention(2, 2, 128, 256, 128),
     "many queries, large": Attention(1, 2, 33, 100, 256, mask="f32", batch=2),
