@@ -3,9 +3,8 @@
     scores[32 keys, queries] = keys · queriesᵀ          two fragments of 16 keys
     sums[sizes, queries]    += valuesᵀ · exp2(scores − the largest so far)
 
-A lane has scores of one query in both, of four keys in each fragment, which is what it gives as a factor of the second
-product: so these go through no memory. Of values a lane reads eight keys, whole pieces of rows, and transposes them in
-its registers.
+A lane has scores of one query in both fragments, of four keys each, which are its factor of the second product: so they
+stay in registers. A lane reads values of eight keys, in whole pieces of rows, and transposes them in registers.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 them.
 
 All queries of one head of keys are the columns of a tile, so that each key is read once. A workgroup is one wave, and
-takes `1 / splits` of a head's keys, 32 of them at a time, the next ones on their way meanwhile. It ends with sums that
-are not divided yet, the largest score, and the sum of powers. The second kernel puts those of all workgroups together,
-in their order.
+takes `1 / splits` of a head's keys, 32 at a time, with the next ones in flight. Its results are undivided sums, the
+largest score, and the sum of powers. The second kernel combines those of all workgroups in order.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Attention of MX operands, many queries: both products by scaled MFMA, weights quantised in registers.
 
-A step has 128 keys, which waves copy to LDS together, and their values, while all multiply those before. Of each 16 of
-its queries a wave computes scores[keys, queries] = keys · queriesᵀ, whose rows are in the order in which a lane has the
-32 weights that it gives as a factor of values · weights: they go through no memory.
+A step has 128 keys. Waves copy keys and values to LDS together while all multiply the previous step. For each 16 of its
+queries a wave computes scores[keys, queries] = keys · queriesᵀ. Rows are ordered such that a lane has the 32 weights
+that are its factor of values · weights, which therefore stay in registers.
 
-Weights are powers of 2, in MX by blocks of 32 keys. What a query's sums are scaled by is an integer that is known from
-the first step on, and changes where a block's scale is far above it only: scales of weights take the rest
-(`mxcomp.ir.attention` says what is computed). A fragment of ones in the place of values adds weights up.
+Weights are powers of 2, in MX by blocks of 32 keys. A query's sums are scaled by an integer power of 2, which is known
+from the first step on and changes only where a block's scale is far above it; scales of weights have the rest
+(`mxcomp.ir.attention` defines the result). A fragment of ones in place of values sums the weights.
 """
 
 from __future__ import annotations

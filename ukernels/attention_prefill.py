@@ -1,12 +1,11 @@
 """Attention of many queries: four or eight waves with queries of their own share keys and values in LDS.
 
-A step has 128 keys. Each of four waves loads 32 of them, and their values, as the factors that matrix instructions
-take, while all multiply those before; it transposes its values, and writes its factors to LDS, where the lanes of a
-factor follow each other. Of eight waves half load keys, and half values: two share the registers of a SIMD, so that one
-has powers while the other multiplies; to have room there, each has scores of half a step at once.
-
-Of keys that no query of the workgroup sees none are loaded; only where some are seen and some are not, and behind the
-last key, scores are compared with anything.
+A step has 128 keys. While all waves multiply the previous step, each of four waves loads 32 keys and their values as
+factors of matrix instructions, transposes the values, and writes the factors to LDS, where the lanes of a factor are
+contiguous. Of eight waves half load keys, and half values. Two of these share the registers of a SIMD, so that one
+computes powers while the other multiplies; to have room, each computes scores of half a step at a time.
+Keys that no query of the workgroup sees are not loaded. Scores are masked only in steps that some queries see in part,
+and after the last key.
 """
 
 from __future__ import annotations

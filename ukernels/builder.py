@@ -1,9 +1,9 @@
 """Builds kernels: Python code runs while a kernel is written, and its calls here become the kernel's MLIR.
 
-A Python `for` or `if` is unrolled, or decided, in the kernel; `loop` and `when` are loops and branches of its own.
-Sizes and places are `Index` (`mlir.index`): sums that are put together in Python, and become operations where they are
-used. What is in registers is an `ir.Value`, mostly a vector (`mlir.vectors`). Functions write to MLIR's current
-insertion point, in the order in which they are called. Their names are those of the hardware, or of MLIR's operations.
+A Python `for` or `if` is executed while the kernel is written; `loop` and `when` emit loops and branches. Sizes and
+indices are `Index` (`mlir.index`): sums that are folded in Python, and become operations where they are used. Values in
+registers are `ir.Value`s, mostly vectors (`mlir.vectors`). Functions build at MLIR's current insertion point, in the
+order in which they are called. Their names are those of the hardware, or of MLIR's operations.
 """
 
 from __future__ import annotations

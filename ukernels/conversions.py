@@ -1,7 +1,7 @@
 """Converts a block in registers: 32 values divided by a scale, as 4- or 8-bit elements in whole registers.
 
-IREE's lowering of `arith.scaling_truncf` to 4 bits makes a vector of them, which LLVM takes through scratch memory to
-see it as bytes. The instruction that it uses writes into a register, of which it changes a byte, or a half:
+IREE's lowering of `arith.scaling_truncf` to 4 bits builds a vector of them, which LLVM moves through scratch memory to
+access it as bytes. The instruction writes into a byte, or a half, of a register instead:
 
     %1 = rocdl.cvt.scalef32.pk.fp4.bf16 %pair0, %scale -> %0[0] : i32
     %2 = rocdl.cvt.scalef32.pk.fp4.bf16 %pair1, %scale -> %1[1] : i32

@@ -1,17 +1,17 @@
 """MX × MX → f32 on operands packed in IREE's data-tiled layouts: A through LDS, B directly to registers.
 
-A tile is computed by waves side by side along N, so no two of them want the same B: each loads its own fragments
-straight into registers, where packing has put them in the order of lanes. All waves want the whole of A: it goes
-through a ring of three K tiles in LDS. Where a layout has subgroups along M, every wave computes all of them: they are
-no more than a dimension of packed tiles.
+The waves of a tile are adjacent along N and share no B: each loads its own fragments directly into registers, as
+packing has ordered them by lanes. All waves need the whole of A, which goes through a ring buffer of three K tiles in
+LDS. Where a layout has subgroups along M, every wave computes all of them: they are only a dimension of packed tiles.
 
-A wave has one K tile of both in registers, and each load goes where the value that it replaces was used last:
+A wave has one K tile of both in registers. Each load replaces a value right after its last use:
 
     columns 0 … n − 2   multiply a column of fragments | load B of it for the next K tile
     column n − 1        meet | copy A three K tiles ahead | multiply, and behind each row read its next A | load B
 
-So both are loaded most of a K tile before they are needed, without a second set of registers, which leaves room for 128
-accumulators in 256 registers whatever the widths: two workgroups share a compute unit, and fill each other's gaps.
+So both are loaded most of a K tile before they are needed, without a second set of registers. That leaves room for 128
+accumulators in 256 registers for all widths, so two workgroups share a compute unit, and each uses the other's idle
+cycles.
 """
 
 from __future__ import annotations

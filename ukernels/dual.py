@@ -1,8 +1,8 @@
 """Dual GEMM ukernels: activations times two matrices of one shape, gate and up.
 
-Gate and up of a gated MLP are such a pair. An instance is one of `quantising` with a second RHS and a second result:
-both RHS are packed as for that one, so that it can take the place of two of them, and they its place. Operands are
-words of activations, elements and scales of one RHS, and of the other.
+Gate and up of a gated MLP are such a pair. An instance is one of `quantising` with a second RHS and a second result.
+Both RHS are packed as for that one, so that a dual kernel and two single ones are interchangeable. Operands are words
+of activations, elements and scales of one RHS, and of the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The base of all kinds of kernels, for every pair of MX element types: `Tile`, `Instance`, and `Kernel`.
 
-A kind is a module with `INSTANCES`: tiles, for element types that they have room for, each with a match rule. Nothing
-is written before an instance is linked into an executable.
+A kind is a module with `INSTANCES`: tiles, for the element types that they have room for, each with a match rule. The
+code of an instance is written when it is linked into an executable.
 """
 
 from __future__ import annotations

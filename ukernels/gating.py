@@ -1,9 +1,9 @@
 """Kernels for mixtures of experts: one quantises hidden activations in its tile, the other takes them.
 
-Both are computed transposed, weights in the place of LHS, on few rows: 16, with waves along K, 32, with a wave alone,
-or 64 or 128, with two or four waves side by side. A tile of the first has gate and up of 128 hidden activations
-(`DataTiledLayout.gated`): four blocks, of which a lane has all 32 elements. The second takes 128 of them in a step;
-those of 8 bits row by row, as whole blocks are stored.
+Both are computed transposed, with weights as LHS, on few rows: 16 with waves along K, 32 with a single wave, or 64 or
+128 with two or four waves along them. A tile of the first kernel has gate and up of 128 hidden activations
+(`DataTiledLayout.gated`): four blocks, of which a lane has all 32 elements. The second kernel takes 128 of them in a
+step; 8-bit ones row by row, as whole blocks are stored.
 """
 
 from __future__ import annotations

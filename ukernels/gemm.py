@@ -1,10 +1,10 @@
 """The base of kernels over units whose waves share A and B in LDS: `multistage` and `intrawave`.
 
-A kernel is a class with a prologue, a main loop and an epilogue, in this order (`family.Kernel`). Waves
-stand side by side along M and N, and a wave has `rows` x `columns` fragments of the result in registers.
+A kernel is a class with a prologue, a main loop and an epilogue, in this order (`family.Kernel`). Waves are distributed
+along M and N; a wave has `rows` x `columns` fragments of the result in registers.
 
-Where a lane's accumulators are neighbours in a row of the result, those of two fragments are, too, if they are joined
-(`operands`): so a lane stores 16 bytes of bf16.
+Where a lane's accumulators are adjacent in a row of the result, so are those of two joined fragments (`operands`), and
+a lane stores 16 bytes of bf16.
 """
 
 from __future__ import annotations

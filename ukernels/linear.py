@@ -3,10 +3,10 @@ registers.
 
     result[M, 16 columns] = x[M, K] · weights[16 columns, K]ᵀ (+ bias)
 
-What limits them is reading the weights, once. A workgroup has some fragments of 16 columns, and all rows; a wave has
-every so many-th unit of 64 elements along K, in which each row of weights is a cache line. It asks for all of them
-at once, or for as many as registers have room for, and the next ones meanwhile. In the end parts are added up in the
-order of waves.
+They are bound by reading the weights once. A workgroup has some fragments of 16 columns, and all rows. Units of 64
+elements along K, in which each row of weights is a cache line, are distributed to waves cyclically. A wave loads all of
+its units at once, or as many as registers have room for, with the next ones in flight. At the end parts are summed in
+the order of waves.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """LHS and RHS of a kernel whose waves share them: from memory through LDS to the registers of an MFMA.
 
-`Staging` says how much of an operand LDS holds, in numbers; `Operand` copies it there, and reads fragments of it.
-Operands lie in memory as units (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`).
+`Staging` describes the part of an operand in LDS; `Operand` copies it there, and reads fragments of it. Operands in
+memory are packed in units (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`).
 
-In LDS, a step along K has its fragments one behind the other, and a fragment the bytes of its lanes, as they are read.
-Scales lie there by K tiles, of each fragment those of all lanes, of all steps of the tile.
+In LDS, the fragments of a step along K are contiguous, and so are the bytes of a fragment's lanes, as they are read.
+Scales are stored by K tiles: for each fragment those of all lanes, of all steps of the tile.
 
-Where fragments are joined two by two, a lane reads rows of both units. Of every other unit the quads of rows lie in LDS
-as those of its neighbour that are read beside them do not: then no bank is met twice.
+Where fragments are joined in pairs, a lane reads rows of both units. The quads of rows of every second unit are
+swizzled in LDS so that they do not conflict on banks with those of the other unit that are read at the same time.
 """
 
 from __future__ import annotations

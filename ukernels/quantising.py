@@ -1,10 +1,9 @@
 """Ukernels for at most 16 rows that take activations, and quantise them in registers.
 
-The RHS is packed in units as for `split_k.py`, so an instance can take the place of one of that kind, and the
-other way round (`Instance.plain`). Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS
-[units, K tiles, steps, bytes of all lanes], its scales [units, K tiles, bytes of all lanes]; the result is
-[units, 4, 16, 4]. What makes a block of it elements and a scale is no part of an instance: a dispatch brings its
-model's arithmetic, which the linker puts in.
+The RHS is packed in units as for `split_k.py`, so that instances of both kinds are interchangeable (`Instance.plain`).
+Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS [units, K tiles, steps, bytes of all
+lanes], its scales [units, K tiles, bytes of all lanes]; the result is [units, 4, 16, 4]. The function that quantises a
+block is not part of an instance: a dispatch brings its model's arithmetic, which the linker inserts.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
 """MX × MX → f32 for few rows: split-K over the waves of a workgroup, operands directly to registers.
 
-A problem of few rows is limited by memory, and what a wave multiplies no other wave needs. So each wave computes the
-whole tile over K tiles of its own: wave w those of w, w + waves, w + 2 · waves, … Nothing goes through LDS, and nobody
-waits for anybody, until the parts are added up at the end, in the order of waves. A wave that is alone has nothing to
-add; a compute unit takes many such.
+A problem of few rows is bound by memory, and waves share no operands. So each wave computes the whole tile over K tiles
+of its own: wave w takes w, w + waves, w + 2 · waves, … Operands bypass LDS, and no wave waits for another one until the
+parts are summed at the end, in the order of waves. Tiles of a single wave need no sum, and many of them share a compute
+unit.
 
-Nearly a whole K tile is in flight: when a step along K was multiplied, its registers are loaded for the next K tile:
+Nearly a whole K tile is in flight: the registers of a step along K are reloaded for the next K tile as soon as it is
+multiplied:
 
     prologue     load 0 | load 1 | load 2 | load 3
     main loop    multiply 0 | load 0 of the next | multiply 1 | load 1 of the next | …
     last K tile  multiply 0 | multiply 1 | …
 
-A wave without a K tile loads from out of the buffer's range, where the hardware gives zeros and fetches nothing. So
-does each of LHS rows from the few on that an instance may be for.
+A wave without a K tile loads beyond the buffer, where the hardware returns zeros and fetches nothing. So do loads of
+LHS rows beyond the few that an instance is for.
 """
 
 from __future__ import annotations

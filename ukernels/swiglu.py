@@ -1,8 +1,8 @@
 """Ukernels for few rows that compute hidden activations from gate and up, and quantise them.
 
 The RHS is packed in units as for `split_k.py`, and operands are flat as those of `quantising`: a block of 32
-activations is 64 words of f32, in which gate and up take turns. What makes a block of elements and a scale of them is
-brought by a dispatch.
+activations is 64 words of f32, alternately gate and up. A dispatch brings the function that computes a block of
+elements and its scale.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ukernels for up to 64 rows of unquantised bf16 activations, and MX weights.
 
-The RHS is packed in units as for `split_k.py`. Operands are words and bytes as those of `quantising`. A lane has
-the 32 elements that the packing gives it: a block, or halves of two blocks 64 elements apart of 8-bit elements. It
-loads activations of the same K, and scales of the blocks that it has a part of.
+The RHS is packed in units as for `split_k.py`. Operands are words and bytes as those of `quantising`. A lane has the 32
+elements of the packed layout: a block, or, of 8-bit elements, halves of two blocks that are 64 elements apart. It loads
+activations of the same K, and the scales of the blocks that it has a part of.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Data-tiled layouts of scaled matmul operands, as plain data.
 
-A layout says how one workgroup tile of each operand lies in memory. It follows IREE's
-`#iree_gpu.data_tiled_scaled_mma_layout`: every operand has a `TileSwizzle` of its own (`mxcomp.layout.swizzle`). What
-IREE's attribute cannot say, the older scale permutation [3, 0, 1, 2], is expressed here too.
+A layout defines how one workgroup tile of each operand is stored in memory. It follows IREE's
+`#iree_gpu.data_tiled_scaled_mma_layout`: every operand has a `TileSwizzle` of its own (`mxcomp.layout.swizzle`). The
+older scale permutation [3, 0, 1, 2], which IREE's attribute cannot express, is supported too.
 
 Operand indices are IREE's: 0 LHS, 1 RHS (transposed: N×K), 2 LHS scales, 3 RHS scales, 4 accumulator.
 """

@@ -1,9 +1,9 @@
 """The order in which workgroups take the tiles of a result.
 
 Workgroup i runs on XCD i % 8 of an MI355X, and each XCD has an L2 of its own. In the plain order, columns first, the
-workgroups of an XCD share rows and columns of tiles only where the number of columns happens to suit. Here each XCD
-gets consecutive tiles instead, and walks them in bands of a few rows, column by column: what runs at the same time is
-a block of tiles, as square as the band is chosen to make it.
+workgroups of an XCD share rows and columns of tiles only for some numbers of columns. In other orders each XCD gets
+consecutive tiles, in bands of a few rows, column by column: the workgroups that run at the same time form a block of
+tiles, which is as square as the band makes it.
 """
 
 from __future__ import annotations

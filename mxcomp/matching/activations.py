@@ -1,6 +1,6 @@
 """Activations that a ukernel can quantise in registers, block by block, as the LHS of a scaled matmul.
 
-Those of experts may be hidden ones, computed of gate and up (`mxcomp.matching.gates`), which it computes, too.
+Hidden activations of experts are computed from gate and up (`mxcomp.matching.gates`) in the ukernel, too.
 """
 
 from __future__ import annotations

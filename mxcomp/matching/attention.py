@@ -6,8 +6,8 @@ Heads of keys that several heads of queries share arrive as a broadcast:
     %2 = tensor.collapse_shape %1 → tensor<32x1024x128xbf16>
     iree_linalg_ext.attention … ins(%queries, %2, …)
 
-An element of %2 is followed back to the tensor that stores it; the subscripts of that say which heads share it, so
-nothing of this is ever computed.
+An element of %2 is traced to the tensor that stores it. Its subscripts there tell which heads share it, so none of this
+is ever computed.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     %exponent = arith.subi %byte, 127  %scale = math.powf 2.0, %exponent
     %bits = arith.shli %byte, 23       %scale = arith.bitcast %bits : i32 to f32
 
-What is in a table is not known: often it is a parameter. So these are not recognised, and users are told.
+The contents of a table are not known, as it is often a parameter. So these are not recognised, and users are told.
 """
 
 from __future__ import annotations

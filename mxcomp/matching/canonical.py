@@ -4,8 +4,8 @@
                     iterator_types = ["parallel", "parallel", "reduction", "reduction"], mxcomp.scaled_matmul = {…}}
         ins(%lhs, %rhs, %lhs_scale, %rhs_scale) outs(%zero)
 
-with shapes [M, K/32, 32], [N, K/32, 32], [M, K/32], [N, K/32] and [M, N]; 32 is the size of a block. A batch is
-one more dimension of all of them and one more loop, the first.
+with shapes [M, K/32, 32], [N, K/32, 32], [M, K/32], [N, K/32] and [M, N], where 32 is the block size. A batch is an
+additional first dimension of all of them, and an additional first loop.
 """
 
 from __future__ import annotations

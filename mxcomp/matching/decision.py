@@ -2,8 +2,8 @@
 
     linalg.generic {…, mxcomp.scaled_matmul = {index = 0, plan = "data_tiled", layout = {…}, ukernel = "mx_…", …}}
 
-mxcomp-recognise marks matmuls with an empty record, or with the reason why they are left to IREE; mxcomp-encode puts
-a plan there (`mxcomp.plans`), which has entries of its own; what comes later reads, and decides nothing again.
+mxcomp-recognise marks matmuls with an empty record, or with the reason why they are left to IREE; mxcomp-encode adds a
+plan (`mxcomp.plans`), which has entries of its own. Later passes read it, and decide nothing again.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     %s = linalg.generic … ins(%p, %bias : …, tensor<5120xbf16>) (extended, and added) -> tensor<16x5120xf32>
     %r = linalg.generic … ins(%s) (truncated) -> tensor<16x5120xbf16>
 
-Of a single row IREE's importer extends operands first. Weights are what the program gets: of those that are computed
-IREE makes a part of the product.
+IREE's importer extends operands of a single row first. Weights must be inputs of the program, as IREE fuses computed
+ones into the product.
 """
 
 from __future__ import annotations

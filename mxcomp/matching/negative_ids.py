@@ -6,7 +6,7 @@
       %q = arith.select %has, %p, %zero : f32   // or anything else for %zero
       … nothing else uses %p
 
-Then a kernel need not compute such a product.
+A kernel need not compute such a product.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 %x32 = extf %x    %s = sum of %x32² along a row    %r = rsqrt(%s / K + ε)    %y = truncf(%x32 · %r) · %w
 
-All of it is elementwise, on rows or on a number of each row, but for sums along rows. One value is what it is computed
-for; nothing else reads what is in between.
+All operations are elementwise, on rows or on a number of each row, except for sums along rows. There is a single
+result; nothing else reads the intermediates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rule for all fusions: when a value computed elsewhere may replace a tensor.
 
-A fusion may replace a value only if its type, its shape, the subscripts at which it is read and every use of it were
-looked at. What a fusion knows it writes down as readings; `objection` compares that with the IR. A case that is not
-covered stays unfused, and the report gives the objection as the reason.
+A fusion may replace a value only if its type, its shape, the subscripts at which it is read and every use of it are
+checked. A fusion describes what it reads as readings; `objection` compares that with the IR. A case that is not covered
+stays unfused, with the objection as the reason in the report.
 """
 
 from __future__ import annotations

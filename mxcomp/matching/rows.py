@@ -1,6 +1,6 @@
 """Finds operands that are row-major arguments of the program, which a kernel can read without packing.
 
-What else computes them, IREE might make part of the dispatch that reads them.
+Operands that are computed are excluded, as IREE might fuse their producers into the dispatch that reads them.
 """
 
 from __future__ import annotations

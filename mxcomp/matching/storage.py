@@ -1,14 +1,15 @@
 """Finds where an operand's elements and scales are stored, and builds operands that read them from there.
 
-Most are stored as they are needed: [rows, K] in row-major order, whatever the ranks. Others lie elsewhere, an RHS given
-as [K, N] for example. For those recognition makes a gather, which gives every element its place:
+Most operands are stored as needed: [rows, K] in row-major order, whatever the ranks. For others, such as an RHS given
+as [K, N], recognition builds a gather with the position of every element:
 
     %b = linalg.generic {mxcomp.gather = affine_map<(n, k) -> (k, n)>, …} outs(%empty) {
       … tensor.extract %rhs[%k, %n] : tensor<256x128xf4E2M1FN>
     } -> tensor<128x8x32xf4E2M1FN>
 
-No gather is ever computed as such: packing reads bytes at these places (`mxcomp.packing.stored_operand`), and so does
-mxcomp-fall-back."""
+These gathers are never computed: packing (`mxcomp.packing.stored_operand`) and mxcomp-fall-back read bytes at these
+positions.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Names the PyTorch operators that IREE cannot import: its own error may name another operation, or no line.
 
-Each operator is lowered alone, in a function of its own, with the constants and lists that it is given.
+Each operator is lowered separately, in a function of its own, with the constants and lists that it takes.
 """
 
 from __future__ import annotations

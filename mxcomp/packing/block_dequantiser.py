@@ -6,8 +6,8 @@
       …
     }
 
-Elements times scales are exact in bf16, as they are in f32: with three bits of mantissa, and the same exponents. The
-function travels as text, in an attribute of its matmul, as that of `block_quantiser`.
+Elements times scales are exact in bf16, as they are in f32: they have at most three bits of mantissa, and the same
+exponents. The function is text in an attribute of its matmul, like that of `block_quantiser`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
     }
 
 The arithmetic is that of the recognised producer (`mxcomp.matching.quantiser`), operation by operation on vectors, so
-results are those of quantising elsewhere, bit for bit. The function travels as text, in an attribute of its matmul.
+results equal those of quantising elsewhere, bit for bit. The function is text in an attribute of its matmul.
 """
 
 from __future__ import annotations

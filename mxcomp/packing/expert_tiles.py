@@ -1,12 +1,12 @@
 """Gathers packed operands: each matrix of a batch takes that of one expert, by its id.
 
-In the dispatch of a grouped matmul, all experts packed in front and the matrices of the batch behind:
+In the dispatch of a grouped matmul, with all packed experts as source and the matrices of the batch as result:
 
     %g = iree_linalg_ext.gather dimension_map = [0]
            ins(%packed, %ids : tensor<128x23x12x1x2x4x16x4xf4E2M1FN>, tensor<24xi32>)
            outs(%empty) -> tensor<24x23x12x1x2x4x16x4xf4E2M1FN>
 
-mxcomp-fold-gathers lets workgroups read what they want of `%packed`, so that this is never computed.
+mxcomp-fold-gathers makes workgroups read `%packed` directly, so that this is never computed.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     %bits = linalg.generic {… "reduction" …} ins(%both) outs(%zeros) { arith.select, arith.ori }
     %gate = linalg.generic … ins(%bits) { arith.bitcast } -> tensor<24x12x1x2x8x2x4x16x4xf32>
 
-A slice would not become part of the dispatch of a matmul; a reduction over the dimension that a lane has whole does.
-Of gate, bits of up are taken for zero, so that nothing is calculated when it is compiled.
+IREE would not fuse a slice into the dispatch of a matmul, but it fuses a reduction over a dimension that a lane has
+whole. Bits of the other half are replaced by zero, which needs no arithmetic in the compiled code.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
     %b = iree_tensor_ext.bitcast %bytes : tensor<100x16xi8> -> tensor<100x1x32xf4E2M1FN>
 
 Row n of %b begins at bit 2 · 300 · 128 + n · 3 · 128 of @w. Each axis of an operand, (batch,) rows and the bits of a
-row, has a table of places, which add up; it is the tables that go back through slices, reshapes, bitcasts, transposes
-and gathers (`mxcomp.matching.storage`), so that no algebra on subscripts is needed. A `View` says in short what is in
-them at the end."""
+row, has a table of positions, which are added. Slices, reshapes, bitcasts, transposes and gathers
+(`mxcomp.matching.storage`) transform the tables, so that no algebra on subscripts is needed. A `View` is a compact form
+of the final tables.
+"""
 
 from __future__ import annotations
 

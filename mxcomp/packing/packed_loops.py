@@ -1,7 +1,7 @@
 """Loop nests over packed operands, or accumulator tiles, with their positions in the tensor that is packed.
 
-A `LoopNest` goes over packed order whose innermost loops stay inside one block of 32 elements; all else there is one
-of per block. Ops on elements run over all of its loops, ops on scales over the outer ones.
+A `LoopNest` iterates in packed order, with the loops inside one block of 32 elements innermost. Ops on elements have
+all of its loops, ops on scales and other values per block the outer ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packs operands of scaled matmuls, each once, however many matmuls use it.
 
-Stored operands are packed by `stored_operand`, those that are quantised on the way by `quantised_operand`; parameters
-may be packed already (`parameter_operand`).
+Stored operands are packed by `stored_operand`, those quantised in the program by `quantised_operand`; parameters may be
+packed already (`parameter_operand`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     %s = tensor.extract_slice %q[0, 0, 0, 0] [24, 16, 90, 32] [1, 1, 1, 1] {mxcomp.leading}
            : tensor<24x64x92x32xf8E4M3FN> to tensor<24x16x90x32xf8E4M3FN>
 
-Packing reads `%q` where the slice is.
+Packing reads `%q` instead of the slice.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ After:
     …
     %p = util.global.load immutable @w_packed_rhs_… : tensor<1x1x1x2x4x2x4x16x16xi8>
 
-`mxcomp-pack` makes the new parameter of the old one. The operand may lie in it in any order, or be a static part of it
-(`origins`); where that cannot be said before the program runs, it is packed by the program.
+`mxcomp-pack` makes the new parameter from the old one. The operand may be stored in it in any order, or be a static
+part of it (`origins`); if its position is known only at run time, the program packs it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Packs an operand that is quantised in the program (`mxcomp.matching.quantiser`): activations in, packed elements and
 scales out.
 
-All of it happens in packed order: every linalg op of the quantiser becomes one over tiles and packed dimensions, and a
+All operations are in packed order: every linalg op of the quantiser becomes one over tiles and packed dimensions, and a
 lane computes one block of 32:
 
     %p, %s = flow.dispatch.region {
@@ -11,11 +11,11 @@ lane computes one block of 32:
       %e    = linalg.generic … ins(%amax) -> tensor<2x4x4x16x8x2xf8E8M0FNU>
     }
 
-IREE compiles that to 128-bit loads, v_cvt_scalef32_pk_* and 128-bit stores. The packed order does not keep the 32
-elements of a scale together where they have 8 bits: a lane stores its block in two halves (`half_blocks`). With many
-rows, but those of experts, or MFMA of 32x32x64, the scales of such elements take a dispatch of their own. So do scales
-that have no reduction in common with the elements, as those of largest magnitudes that are computed elsewhere: IREE
-tiles one operation with what it is made of and what is made of it, and nothing else.
+IREE compiles that to 128-bit loads, v_cvt_scalef32_pk_* and 128-bit stores. In packed order the 32 elements of a scale
+are not contiguous if they have 8 bits: a lane stores its block in two halves (`half_blocks`). With many rows, except
+those of experts, or with MFMA of 32x32x64, the scales of such elements are computed in a separate dispatch. So are
+scales that share no reduction with the elements, for example with largest magnitudes that are computed elsewhere: IREE
+tiles a single operation with its producers and consumers.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@
         ins(%x, %rhs, %rhs_scales : tensor<64x16xi32>, tensor<8x2x4x1024xi8>, tensor<8x2x256xi8>)
         outs(%zero : tensor<8x4x16x4xf32>)
 
-No operation has such operands, so a generic stands for it: what IREE sees are its loops over units of the result, for
-each of which it needs all of the activations, and one unit of the RHS. The ukernel takes its place before anything is
-made of its body. IREE drops loops that run once, and with them what it was told of the others: there are none, as a
-single K tile is kept from it.
+No operation has such operands, so a generic is a placeholder for it: IREE sees its loops over units of the result, for
+each of which it needs all of the activations, and one unit of the RHS. The ukernel replaces it before its body is
+compiled. IREE drops loops with a single iteration, and with them the tiling of the others; there are none, as the
+number of K tiles is not visible to it.
 
-A batch is one more loop, the first; its matrices of the RHS may be those of experts, by their ids. Where there are more
-rows than a workgroup takes, tiles of them are the first loop, of activations and of the result; activations are padded
-to whole ones first.
+A batch is an additional first loop; its matrices of the RHS may be selected by expert ids. With more rows than a
+workgroup takes, tiles of rows are the first loop of activations and of the result, and activations are first padded to
+whole tiles.
 """
 
 from __future__ import annotations

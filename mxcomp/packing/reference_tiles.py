@@ -1,8 +1,8 @@
 """Computes inner tiles by their mathematical definition, for targets without scaled MFMA.
 
-Packed operands go back to row-major by plain transposes, a canonical scaled matmul multiplies them, and its result
-goes into packed accumulator tiles. Everything around the inner tiles (packing, padding, unpacking) stays as compiled
-for the GPU, so that running this on a CPU checks it.
+Packed operands are transposed back to row-major, a canonical scaled matmul multiplies them, and its result is
+transposed to packed accumulator tiles. Everything around the inner tiles (packing, padding, unpacking) stays as
+compiled for the GPU, so that running this on a CPU checks it.
 """
 
 from __future__ import annotations

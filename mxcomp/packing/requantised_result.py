@@ -14,7 +14,7 @@ After, in the region of the first matmul (two results, which are the packed LHS 
     %q  = linalg.generic … ins(%t, %am) -> tensor<1x4x4x4x4x16x8x4xf4E2M1FN>     %s = linalg.generic …
 
 Both matmuls are computed transposed, on tiles in which a lane's accumulators are the 32 elements of a block
-(`DataTiledLayout.lane_rows`): so amax needs no other lane, and a tile of results is a tile of the next operand.
+(`DataTiledLayout.lane_rows`): so amax needs no other lane, and a result tile is a tile of the next operand.
 """
 
 from __future__ import annotations

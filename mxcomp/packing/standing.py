@@ -5,7 +5,7 @@
           ins(%operands…) outs(%inits…) -> …
     }
 
-Each workgroup gets all of the operands, and of each result a part along its first dimension.
+Each workgroup gets all of the operands, and a part of each result along its first dimension.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Packs one stored operand into its data-tiled layout, as IR that compiles to wide loads and stores.
 
 The packed tensor is computed output-major, in words: eight fp4 elements, or four scales, at a time; 64 bits of 6-bit
-elements. The generic has no inputs; it picks what a word holds from the source by `tensor.extract`, and IREE vectorises
-that to 128-bit accesses on elements (6 bits: 64-bit accesses).
+elements. The generic has no inputs; it reads the contents of a word from the source by `tensor.extract`, and IREE
+vectorises that to 128-bit accesses on elements (6 bits: 64-bit accesses).
 
-Rows that ids choose (`mxcomp.matching.gathers`) are read where they are. Operands in another order
-(`mxcomp.matching.storage`) are packed byte by byte, each put together from the elements in it.
+Rows selected by ids (`mxcomp.matching.gathers`) are read directly. Operands in another order
+(`mxcomp.matching.storage`) are packed byte by byte, each assembled from its elements.
 
-8-bit elements of a lane lie in two halves, as the hardware takes them (`DataTiledLayout.swizzle` of an element type).
+A lane's 8-bit elements are in two halves, as the hardware takes them (`DataTiledLayout.swizzle` of an element type).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Plans: the ways of computing a scaled matmul, each a class in a file of its own.
 
-Recognised matmuls are offered all of them in order, each with the best one so far; the cheapest stays.
-It becomes the attribute of its operation (`encode`), builds dispatches of it (`materialise`), and says to the report
-why it was chosen. A new plan is a file here, and its name in `_ORDER`.
+All plans are proposed for each recognised matmul in order, each against the best one so far; the cheapest stays. It
+becomes the attribute of its operation (`encode`), builds its dispatches (`materialise`), and tells the report why it
+was chosen. A new plan is a file here, and its name in `_ORDER`.
 """
 
 from __future__ import annotations

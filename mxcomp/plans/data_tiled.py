@@ -1,6 +1,6 @@
 """The plan of packed operands: a dispatch to pack each, and one that multiplies, applies the epilogue, and unpacks.
 
-Of the ukernels that fit it is that with the shortest modelled time, or of the highest benefit; without any, IREE
+The ukernel is the one of shortest modelled time among those that fit, or that of highest benefit. Without any, IREE
 generates code for a layout of ours.
 """
 

@@ -1,8 +1,8 @@
 """The plan of kernels for ranges of a dynamic M of which that for few rows quantises the LHS itself: nothing is packed
 for it.
 
-So it may be where one kernel is to be for all rows else: there are two versions then. All matmuls of one LHS do so, for
-as many rows, or none: packed for one, it would be there for the others.
+A plan with a single kernel for all rows gets a second version. Matmuls of one LHS quantise it up to the same number of
+rows, or not at all: once packed for one of them, it is there for the others.
 """
 
 from __future__ import annotations

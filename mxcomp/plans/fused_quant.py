@@ -1,7 +1,7 @@
 """The plan of a ukernel that quantises the LHS itself, in registers: for few rows, one dispatch less.
 
-What it takes is `packing.quantising_matmul`: activations, and packed operands of the RHS alone. Matmuls of one LHS
-quantise it all, or none: what one takes packed is there for the others.
+The ukernel takes activations, and packed operands of the RHS alone (`packing.quantising_matmul`). Matmuls of one LHS
+all quantise it, or none does: once packed for one of them, it is there for the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The plan of experts whose down product computes hidden activations from gate and up, and quantises them.
 
-For few rows it is one dispatch less.
+This saves a dispatch for few rows.
 """
 
 from __future__ import annotations

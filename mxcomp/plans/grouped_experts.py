@@ -1,6 +1,6 @@
 """The plan of experts whose hidden activations are quantised in the tile of gate and up, for the product behind them.
 
-As `requantised`, of a batch of blocks whose columns are those of gate and up in turns: a tile has both.
+Like `requantised`, for a batch of blocks whose columns alternate between gate and up, so that a tile has both.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     %last = flow.dispatch.region { … }       %few = flow.dispatch.region { … }
     %c = arith.cmpi ule, %m, %c16            %r = arith.select %c, %few, %last {mxcomp.versions}
 
-Operands are packed once for all of them; rows are padded to what the kernel takes that is for them.
+Operands are packed once for all versions; rows are padded to the tile of the kernel that runs.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
       … elements and scales of blocks, which are the packed LHS and LHS scales of the next matmul
     }
 
-All results of such a chain are computed transposed by the one ukernel for that (`ukernels.data_tiled`), and so is the
-matmul behind, if its operand is packed there. The other way is each by the fastest way of its own, with a dispatch
-between that quantises and packs.
+All results of such a chain are computed transposed by the ukernel for that (`ukernels.data_tiled`), and so is the next
+matmul, if its operand is packed there. The alternative is the fastest plan of each, and a dispatch in between that
+quantises and packs.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ In the dispatch of the matmul, units of LHS as they would be packed, for which I
     %u = linalg.generic … tensor.extract %a[%row, %k] -> tensor<40x16x32x1x4x4x16x32xf4E2M1FN>
     %r = iree_codegen.inner_tiled ins(%u, …) {mxcomp.lhs_in_rows}
 
-mxcomp-fold-rows gives workgroups the rows themselves, so that this is never computed. It saves the dispatch that packs
-them; a matmul is computed transposed for RHS.
+mxcomp-fold-rows gives workgroups the rows themselves, so that this is never computed, and no dispatch packs them. For
+RHS the matmul is computed transposed.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@
     }
     %s = linalg.generic ins(%r, %r, %r, %r) … ((%0 + %1) + %2) + %3 -> tensor<2048x512xf32>
 
-mxcomp-fold-gathers gives part p the p-th of equal pieces of K. What is elementwise behind the sum IREE fuses with it.
-Parts are added in order, so results are the same in every run. That pays where a product has fewer tiles than the chip
-has compute units, and K is long.
+mxcomp-fold-gathers gives part p the p-th of equal slices of K. IREE fuses elementwise consumers with the sum. Parts are
+added in order, so results are the same in every run. Split-K pays where a product has fewer tiles than the chip has
+compute units, and K is long.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
       linalg.transpose, tensor.collapse_shape, tensor.extract_slice
     }
 
-A plan that differs in a step has a method of its own for it.
+Plans override the methods of the steps in which they differ.
 """
 
 from __future__ import annotations

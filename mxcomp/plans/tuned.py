@@ -1,7 +1,7 @@
 """Checks a tuned table against the registry, and looks up the ukernel of a problem.
 
-A line is taken at its word or not at all: what it names must exist, and fit the problem that it is about. Everything
-else is left out, with the line and what to do.
+A line is followed exactly or not at all: its ukernel must exist, and fit its problem. Other lines are left out, and
+reported with what to do.
 """
 
 from __future__ import annotations

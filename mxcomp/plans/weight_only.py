@@ -1,6 +1,7 @@
 """The weight-only plan: unquantised bf16 activations times MX weights that the ukernel dequantises.
 
-Of a dynamic M there are kernels by ranges; up to `MOST_ROWS` a workgroup has all rows, of more it has a tile, padded.
+A dynamic M has kernels for ranges of it. Up to `MOST_ROWS` a workgroup has all rows; for more rows it has a tile,
+padded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ukernel registry: hand-written `.mlir` files, each carrying its own match rule, and the family's instances.
 
-Adding a file to `ukernels/<arch>/`, or to a directory of your own given by flag, adds a ukernel. A file holds one
-`util.func private @NAME` with a dictionary attribute `mxcomp.ukernel`; `ukernels/README.md` lists its entries.
-A directory of your own may also hold kernels in Python (`own`).
+A file in `ukernels/<arch>/`, or in a user's directory given by flag, adds a ukernel. It contains one `util.func private
+@NAME` with a dictionary attribute `mxcomp.ukernel`; `ukernels/README.md` lists its entries. A user's directory may also
+contain kernels in Python (`own`).
 """
 
 from __future__ import annotations

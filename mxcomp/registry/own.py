@@ -2,8 +2,9 @@
 
     INSTANCES = (Kernel("my_kernel", rule, write),)
 
-A file is run when the directory is read, once in a process, and may do whatever Python can. Whatever has `name`,
-`rule` and `module(path, target)` is an instance: also one of a kind of this package, with a tile of the user's.
+A file is run when the directory is read, once in a process, and may do anything that Python can. Any object with
+`name`, `rule` and `module(path, target)` is an instance, including one of a kind of this package with a tile of the
+user's.
 """
 
 from __future__ import annotations

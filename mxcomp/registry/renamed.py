@@ -1,6 +1,6 @@
 """Maps former names of ukernels, which a user's table or flag may still have, to the current ones.
 
-Suffixes now say: a single wave, row-major A or B, the largest M, workgroups on a compute unit, an intrawave pipeline.
+Suffixes now name a single wave, row-major A or B, the largest M, workgroups on a compute unit, an intrawave pipeline.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Read from executables at IREE's phase `executable-sources`, where a kernel's arg
     %4 = iree_tensor_ext.dispatch.tensor.load %3   %5 = iree_tensor_ext.bitcast %4 : … -> tensor<…xf4E2M1FN>
     iree_codegen.inner_tiled ins(%5, …)
 
-A number that is only known when the kernel is launched is in its push constants.
+Numbers that are known only at launch are push constants.
 """
 
 from __future__ import annotations

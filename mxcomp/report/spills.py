@@ -1,6 +1,6 @@
 """Rejects ukernels of a user's directories that spill registers, unless they are asked for by name.
 
-It computes what it ought to, and slowly: nobody who adds a kernel to be faster wants that without being told.
+Such a ukernel is correct but slow, which its author wants to know.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Models the time of a grouped matmul of a mixture of experts with a ukernel, by the formulas of `times`.
 
-Rows come sorted by expert in blocks of the ukernel's M; a block's rows are gathered from activations, its columns are
-those of its expert. Each workgroup has one block and one tile of N. It waits once for the ids that say where its
-operands lie, before it loads them; apart from that it is the workgroup of an ordinary matmul. Weights of experts that
-have a token are read once from HBM. Left out are workgroups of blocks behind the valid ones, without products, and
-what an epilogue computes: its bytes are counted, its instructions only where they were replayed (ukernels for experts).
+Rows are sorted by expert in blocks of the ukernel's M. A block's rows are gathered from activations, and its columns
+are those of its expert. Each workgroup has one block and one tile of N. Before it loads operands it waits once for the
+ids that locate them; otherwise it is the workgroup of an ordinary matmul. Weights of experts with tokens are read once
+from HBM. Not modelled are workgroups of unused blocks, which compute nothing, and instructions of an epilogue, except
+where they were replayed (ukernels for experts); its bytes are counted.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
   rows, by the ukernel for down (`mxcomp.ukernels.swiglu`);
 - unquantised: rows of bf16 are gathered, gate and up are one product of f32, activations are computed behind it.
 
-Behind each of them down, whose results of bf16 are added up. Routing, and the quantisation of tokens, are left out.
+Each is followed by down, whose bf16 results are summed. Routing, and the quantisation of tokens, are not included.
 """
 
 from __future__ import annotations

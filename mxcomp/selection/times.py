@@ -1,8 +1,8 @@
 """Models the time of a problem with a ukernel, from a table of replays, without compiling anything.
 
-`kernel_times.csv` has, for ukernels of the family, cycles of workgroups at a few K, latencies and rates of memory
-(`benchmarks/kernel_times.py` writes it). Between them cycles are straight in K, in latency, and in the inverse of the
-rate. Which data workgroups share follows from the grid and the order (`sharing`); the chip's formulas are those of
+`kernel_times.csv` has cycles of workgroups for ukernels of the family, at a few K, latencies and rates of memory
+(`benchmarks/kernel_times.py` writes it). Cycles are interpolated linearly in K, in latency, and in the inverse of the
+rate. The grid and the order determine the data that workgroups share (`sharing`); the chip's formulas are those of
 `mxcomp.sim.timing.chip`.
 """
 

@@ -1,11 +1,11 @@
 """Register checks: in flight ("late"), never written ("uninit"), missing wait states ("hazard").
 
-All that is found here depends on the way a wave takes through the code alone, not on data.
+All findings depend on the path of a wave through the code alone, not on data.
 
-Compilers read registers never written where the value cannot matter, as the upper half of an addend of 64 bits whose
-sum is used in 32. So what an instruction makes of one counts as never written itself, and it is reported once memory,
-an address or control flow depends on it. Of what is only stored, not every bit comes from there: a select takes it in
-no lane, a mask clears it. That is a doubt, which `unwritten` settles by running the workgroup with other contents.
+Compilers read registers never written where the value cannot matter, such as the upper half of a 64-bit addend whose
+sum is used in 32 bits. So a result computed from one counts as never written itself, and is reported when memory, an
+address or control flow depends on it. A value that is only stored may still not depend on it: a select takes it in no
+lane, or a mask clears it. That is a doubt, which `unwritten` resolves by running the workgroup with other contents.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Reads of memory that was never written ("uninit") are errors if a result depends on them.
 
-Right kernels read such memory as well: padding whose products nobody stores, whole words of which some bytes count,
-bytes of which they replace four bits. So a workgroup that has read some is run again from the same state, with other
-bytes in place of those never written: tame ones, then noise. Where all that it stores is the same each time, nothing
-depends on them. What keeps the bits that a place had all along depends on nothing, either.
+Correct kernels read such memory as well: padding whose products are not stored, whole words of which only some bytes
+count, bytes of which they replace four bits. So a workgroup that has read some is run again from the same state, with
+other bytes in place of those never written: tame ones, then noise. If all that it stores is the same each time, nothing
+depends on them. Bits that keep their old value do not depend on them, either.
 
-So with registers: a doubt that `registers` has is a warning where other values in those never written change a result.
+Doubts of `registers` are handled alike: one is a warning if other values in registers never written change a result.
 
-Device memory is replaced where it is read, LDS and scratch where a workgroup or a wave starts. So what is blamed is an
+Device memory is replaced where it is read, LDS and scratch where a workgroup or a wave starts. So a finding names an
 instruction that reads device memory, or a dword of LDS or of a lane's scratch.
 """
 

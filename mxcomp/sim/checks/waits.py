@@ -1,9 +1,9 @@
 """Tracks what a wave has in flight, and what s_waitcnt proves to have arrived.
 
 vmcnt counts vector memory, loads and stores and direct loads to LDS, which finish in order. lgkmcnt counts LDS, which
-finishes in order, and scalar loads, which do not: only lgkmcnt(0) proves those. Flat instructions count in both.
-A result arrives as late as the waits allow, so a register in flight is not to be touched before. A counter that is full
-makes a wave wait, too: no more than 63 and 15 are in flight, and LLVM counts on it.
+finishes in order, and scalar loads, which do not: only lgkmcnt(0) proves those. Flat instructions count in both. A
+result may arrive as late as the waits allow, so a register in flight must not be touched before. A full counter makes a
+wave wait, too: no more than 63 and 15 are in flight, and LLVM relies on it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Models launches on an MI355X: batches of workgroups, the memory latency and bandwidth they see, and how long they
 take.
 
-A launch is batches of workgroups, as many as fit on the CUs. Each batch takes as many cycles as one workgroup does on a
+A launch consists of batches of workgroups, as many as fit on the CUs. A batch takes the cycles of one workgroup on a
 CU, with data arriving at
 
     1 / (own^q + shared^q)^(1/q)   bytes per cycle, q the shared_power,
     own    = (1 − c) / cu_bytes + c / cold_cu_bytes
     shared = CUs · ((f − c) / fabric_bytes + c / cold_bytes)
 
-where f and c are the parts of the bytes that an XCD, and that the chip loads for the first time. Only the first batch
-finds operands cold, in HBM; what follows finds them in Infinity Cache (c = 0). A cycle takes longer the busier MFMA
-pipes and vector memory are (`power_ns`). Stores of a batch go to memory together; behind the first batch some of them
-overlap with other workgroups, all of them where a CU runs several. In all it takes no less than HBM takes for what is
-loaded and stored once.
+where f and c are the fractions of the bytes that an XCD, and that the chip, load for the first time. Only the first
+batch finds operands cold, in HBM; later ones find them in Infinity Cache (c = 0). Cycles are longer the busier MFMA
+pipes and vector memory are (`power_ns`). The stores of a batch go to memory together; after the first batch some of
+them overlap with other workgroups, and all of them where a CU runs several. The total is at least the time of HBM for
+what is loaded and stored once.
 """
 
 from __future__ import annotations

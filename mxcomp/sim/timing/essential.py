@@ -1,7 +1,7 @@
 """Finds the instructions of a kernel that decide its control flow and addresses; a trace need not execute the others.
 
-Scalar instructions are all kept. Vector instructions and loads are kept if branches, EXEC, scalar registers that are
-read, or addresses may depend on their results, wherever in the program: the order of instructions is not looked at.
+All scalar instructions are kept. Vector instructions and loads are kept if branches, EXEC, scalar registers that are
+read, or addresses may depend on their results, anywhere in the program: the order of instructions is ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Examines a launch without executing it: one workgroup in full, and which workgroups load the same data.
 
-One workgroup is traced; what others load is asked for (`mxcomp.sim.timing.sharing`). Which workgroups run at the same
-time follows from the order of dispatch.
+One workgroup is traced; the loads of others are computed from samples (`mxcomp.sim.timing.sharing`). The order of
+dispatch determines which workgroups run at the same time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Models a compute unit event by event: when each instruction of a few waves issues, and what it waits for.
 
-Waves issue in the order of time. Of those that could at the same time the one with the highest priority does
-(s_setprio), of these the oldest: a wave's priority is {SPIPrio + UserPrio, WaveAge} (CDNA3 ISA, S_SETPRIO). An
-instruction issues when its wave is free, what it waits for has arrived, registers that matrix instructions write are
+Waves issue in order of time. Among those that could issue at the same time the one of the highest priority does
+(s_setprio), then the oldest: a wave's priority is {SPIPrio + UserPrio, WaveAge} (CDNA3 ISA, S_SETPRIO). An instruction
+issues when its wave is free, the data that it waits for has arrived, registers that matrix instructions write are
 ready, and its unit is free:
 
 - VECTOR and MATRIX: one of each for a SIMD, busy for the instruction's passes. With a matrix instruction its SIMD may

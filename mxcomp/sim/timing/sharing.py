@@ -1,8 +1,8 @@
 """Finds which workgroups of a launch load the same data.
 
-Loads are grouped into streams, one for each register that holds a base and each allocation that is read through it: an
-operand, most often. Of workgroups other than the one that was traced only the first access to each stream is looked
-for; two that begin a stream at the same line are taken to load the same lines of it.
+Loads are grouped into streams, one for each register with a base and each allocation that is read through it: usually
+an operand. For workgroups other than the traced one only the first access to each stream is computed; two workgroups
+whose streams begin at the same line are assumed to load the same lines of it.
 """
 
 from __future__ import annotations
