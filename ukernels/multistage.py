@@ -117,7 +117,7 @@ found by replays. Later reads occupy registers for less time."""
 
 
 class Multistage(Gemm):
-    """Over units."""
+    """Writes the kernel of an instance."""
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
