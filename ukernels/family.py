@@ -90,6 +90,10 @@ class Tile:
         """The number of waves per SIMD for which registers must have room."""
         return max(1, self.waves.count * self.waves.occupancy // _SIMDS)
 
+    @property
+    def llvm_func_attrs(self) -> dict[str, str]:
+        return {"amdgpu-waves-per-eu": str(self.waves_per_simd)}
+
     def fits(self, elements: tuple[str, str]) -> bool:
         """Returns whether it is for these elements."""
         return tuple(element_format(kind).bits for kind in elements) in self.bits
@@ -187,7 +191,7 @@ class Instance:
             "constraints": {"k": k} | ({"m": m} if m else {}),
             "layout": layout_entries(self.layout),
             "workgroup_size": [self.tile.threads, 1, 1],
-            "llvm_func_attrs": {"amdgpu-waves-per-eu": str(self.tile.waves_per_simd)},
+            "llvm_func_attrs": self.tile.llvm_func_attrs,
         }
 
     @property

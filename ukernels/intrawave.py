@@ -63,6 +63,11 @@ class Tile(gemm.Tile):
     def pattern(self) -> str:
         return f"{super().pattern}_intrawave"
 
+    @property
+    def llvm_func_attrs(self) -> dict[str, str]:
+        """A lane stores up to 320 values in a loop: LLVM unrolls it if told so, else they go through scratch memory."""
+        return super().llvm_func_attrs | {"amdgpu-unroll-threshold": "20000"}
+
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
         """Returns the LDS staging of LHS and RHS."""
         sides = self.unstaged(elements)
