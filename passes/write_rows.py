@@ -62,7 +62,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _found(op: ir.Operation) -> _Found | None:
-    """Returns an update that the kernel takes, and that costs no more than what there is."""
+    """Returns an update that the kernel supports, and that is not slower than IREE's."""
     if graph.is_in_dispatch(op):
         return None
     update = updates.find(op)
@@ -91,7 +91,7 @@ def _kernel(update: Update) -> Rows | None:
 
 
 def _is_state(update: Update) -> bool:
-    """Returns whether a cache is the program's to change: nothing else reads it, and the new one takes its place."""
+    """Returns whether a cache may be overwritten: nothing else reads it, and the new value replaces it."""
     op, users = graph.producer(update.cache), list(_users(update.op.results[0]))
     if any(use.owner.operation not in (update.op, *_sizes(update.cache)) for use in update.cache.uses):
         return False
@@ -102,12 +102,12 @@ def _is_state(update: Update) -> bool:
 
 
 def _sizes(value: ir.Value) -> list[ir.Operation]:
-    """Returns what asks for sizes of a tensor alone."""
+    """Returns the operations that only query sizes of a tensor."""
     return [use.owner.operation for use in value.uses if use.owner.operation.name == "tensor.dim"]
 
 
 def _users(value: ir.Value) -> Iterator[ir.Operation]:
-    """Yields what reads a value, and its views."""
+    """Yields the readers of a value and of its views."""
     for use in value.uses:
         op = use.owner.operation
         yield op
@@ -116,7 +116,7 @@ def _users(value: ir.Value) -> Iterator[ir.Operation]:
 
 
 def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
-    """Groups updates by dispatch: neighbours that write rows at the same positions, two at a time."""
+    """Yields updates grouped by dispatch: neighbours that write rows at the same positions, two at a time."""
     rest = list(found)
     while rest:
         (update, kernel), *rest = rest
@@ -127,21 +127,20 @@ def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
 
 
 def _may_wait(update: Update, other: Update) -> bool:
-    """Returns whether an update may be done together with a later one: at the same places, and nobody reads it
-    before."""
+    """Returns whether an update may be delayed to a later one at the same positions, as nobody reads it before."""
     if update.places != other.places or update.op.block != other.op.block or update.cache == other.cache:
         return False
     return all(each.name == _STORE and _may_sink(each, other.op) for each in _early(update, other.op))
 
 
 def _early(update: Update, op: ir.Operation) -> list[ir.Operation]:
-    """Returns what reads a new cache before an operation."""
+    """Returns the readers of a new cache before an operation."""
     readers = [use.owner.operation for use in update.op.results[0].uses]
     return [each for each in readers if each.block != op.block or not op.is_before_in_block(each)]
 
 
 def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:
-    """Returns whether a global may be stored behind a later operation: nothing between them may ask for it."""
+    """Returns whether the store of a global may be moved behind a later operation, as nothing in between reads it."""
     if store.block != op.block:
         return False
     between = (view.operation for view in op.block.operations)
@@ -197,7 +196,7 @@ def _rows(update: Update) -> ir.Value:
 
 
 def _halves(update: Update) -> ir.Value:
-    """Returns the integers that say where rows go, each as its two halves: IREE would drop what has a size of 1."""
+    """Returns the integers of row positions as two halves each: IREE would drop a dimension of size 1."""
     table = update.places.table
     kind = ir.IntegerType.get_signless(ir.IntegerType(build.element(table)).width // 2)
     count = math.prod(ir.RankedTensorType(table.type).shape)
@@ -205,7 +204,7 @@ def _halves(update: Update) -> ir.Value:
 
 
 def _use(update: Update, written: ir.Value) -> None:
-    """Puts a cache in the place of an update, and of transposes behind it."""
+    """Replaces an update, and transposes behind it, by a cache."""
     op, kind = update.op, ir.RankedTensorType(update.cache.type)
     value = _shaped(written, kind)
     back = tuple(update.order.index(dim) for dim in range(kind.rank))

@@ -231,8 +231,8 @@ class Operand:
             yield number, number < copies if copies % self.staging.waves else None
 
     def _real(self, is_real: ir.Value | None, number: Index, count: int, tile: Index) -> tuple[Index, Index, Index]:
-        """Returns what is copied, its index in LDS, and its K tile: an out-of-bounds one, to an unused index, if not
-        real."""
+        """Returns the copied fragment, its index in LDS, and its K tile. If not real, they are out of bounds and
+        unused."""
         if is_real is None:
             return number, number, tile
         return select(is_real, number, 0), select(is_real, number, count), select(is_real, tile, self.beyond)

@@ -1,4 +1,4 @@
-"""The kernel that writes rows over those of a cache, at places that the program knows: it touches nothing else.
+"""The kernel that writes rows over those of a cache, at positions that the program computes, and touches nothing else.
 
 A cache is groups of places for rows, such as the heads of sequences. A workgroup has a group, or a part of its places;
 its threads take pieces of new rows by turns, and store those whose place is in their part. A row without a place there
@@ -106,7 +106,7 @@ class Rows:
         return str(made)
 
     def _written(self, new: Values, table: ir.Value, caches: Values) -> Values:
-        """Returns what all threads make of caches."""
+        """Returns the caches after the writes of all threads."""
         workgroup = builder.workgroup()
         mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
         forall = scf.ForallOp([0], [self.threads], [1], caches, mapping=mapping)
@@ -138,7 +138,7 @@ class Rows:
         return made
 
     def _place(self, table: ir.Value, group: Index, row: Index) -> Index:
-        """Returns where a row goes, by an integer with a sign."""
+        """Returns the position of a row, from a signed integer."""
         number = group // self.sharing * (self.rows if self.by_row else 1) + (row if self.by_row else 0)
         if self.table == 1:
             number = Index.of(0)
@@ -148,7 +148,7 @@ class Rows:
         return Index.of(builder.element(whole, 0)) + row * self.step + self.number
 
     def _put(self, new: ir.Value, cache: ir.Value, start: Index, is_here: ir.Value, at: Values) -> ir.Value:
-        """Returns a cache with a piece of a row, if its place is here."""
+        """Returns a cache with a piece of a row, if its position is in this part."""
         shape, dynamic = [1, 1, self.piece], [0, build.DYNAMIC, build.DYNAMIC]
         kind = build.tensor_type(shape, self.element)
         before = tensor.ExtractSliceOp(kind, cache, at, [], [], dynamic, shape, [1] * 3).result

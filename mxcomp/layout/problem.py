@@ -68,6 +68,6 @@ class Problem:
         """Returns the problem of the transposed result, with LHS and RHS swapped."""
         return replace(self, m=self.n, n=self.m, types=flipped(self.types), stored=self.stored[::-1])
 
-    def held(self, operand: int) -> int:
+    def stored_matrices(self, operand: int) -> int:
         """Returns the number of matrices in a buffer of LHS (0) or RHS (1)."""
         return self.stored[operand] or self.matrices

@@ -32,7 +32,7 @@ _MOST_OPERATIONS = 1024
 """The largest number of operations of an expression. No attention has as many, but repeated use of values may give
 2⁶⁰."""
 _SAME = ("arith.extf", "arith.truncf")
-_LEAF, _NUMBER, _SUM, _LARGEST, _BESIDE = "leaf", "number", "sum", "largest", "beside"
+_LEAF, _NUMBER, _SUM, _LARGEST, _CONCAT = "leaf", "number", "sum", "largest", "concat"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Node:
-    """An operation on scalars, by its name; a leaf; a number; the sum or the largest of a row; a row and a column."""
+    """An operation on scalars by name; a leaf; a number; the sum or the largest of a row; or a row and a column."""
 
     name: str
     operands: tuple[Node, ...] = ()
@@ -111,7 +111,7 @@ def find(product: ir.Operation) -> Spelled | None:
 
 
 def _rounds(op: ir.Operation) -> bool:
-    """Returns whether an operation rounds each element where it is, and does nothing else."""
+    """Returns whether an operation only rounds each element."""
     maps = indexing_maps(op) if is_elementwise(op) else None
     inner = graph.producer(yielded(op)) if maps is not None and len(maps) == 2 and maps[0] == maps[1] else None
     return (
@@ -138,7 +138,7 @@ def _is_of_key(node: Node) -> bool:
 
 
 def _without_column(node: Node) -> Node:
-    if node.name == _BESIDE:
+    if node.name == _CONCAT:
         return node.operands[0]
     if node.name in (_SUM, _LARGEST):
         return node
@@ -146,8 +146,8 @@ def _without_column(node: Node) -> Node:
 
 
 def _column(node: Node) -> Node | None:
-    """Returns what stands beside a row that all of a node is computed from, if there is that."""
-    if node.name == _BESIDE:
+    """Returns the column that is concatenated to a row from which all of a node is computed, if there is one."""
+    if node.name == _CONCAT:
         return node.operands[1]
     if node.name in (_SUM, _LARGEST):
         return None
@@ -155,7 +155,7 @@ def _column(node: Node) -> Node | None:
 
 
 def _scores(node: Node) -> tuple[ir.Operation, Access | None, float, float | None] | None:
-    """Returns the product of queries and keys; a mask that is added; the scale of it, and the cap, if there is one."""
+    """Returns the product of queries and keys, the added mask, the scale, and the cap, if there is one."""
     mask, outer, inner, is_capped = None, 1.0, 1.0, False
     while node.name != PRODUCT:
         if len(node.operands) == 2 and node.operands[0].name == _NUMBER:
@@ -215,7 +215,7 @@ class _Follower:
             if op.name == "tensor.extract_slice":
                 return self._sliced(op, indices)
             if op.name == "tensor.concat":
-                return self._beside(op, indices)
+                return self._concatenated(op, indices)
             if op.name == "arith.constant":
                 return _number(access.value)
             if op.name == PRODUCT:
@@ -251,8 +251,8 @@ class _Follower:
             return None
         return self.element(op.operands[0], indices)
 
-    def _beside(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
-        """Returns a row and a column; or the row, of places that are in it."""
+    def _concatenated(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
+        """Returns a row and a column, or the row alone for indices inside of it."""
         dim = ir.IntegerAttr(op.attributes["dim"]).value
         if len(op.operands) != 2 or indices[dim].axis != _KEY or indices[dim].stride != 1:
             return None
@@ -265,7 +265,7 @@ class _Follower:
         if indices[dim].extent == row or found is None:
             return found
         other = self.element(op.operands[1], of_column)
-        return None if other is None else Node(_BESIDE, (found, other))
+        return None if other is None else Node(_CONCAT, (found, other))
 
     def _reduced(self, op: ir.Operation, access: Access) -> Node | None:
         """Returns the sum or the largest of a row."""

@@ -123,7 +123,7 @@ def _axis(name: str, size: int | None) -> Index:
 
 
 def _uncollapsed(value: ir.Value, subscripts: tuple[Index, ...], kept: Collection[Index]) -> _Read:
-    """Returns an element of a tensor, as one of the tensor that it is a collapse of; `kept` subscripts stay whole."""
+    """Returns an element of a collapsed tensor as one of its source; `kept` subscripts are not split."""
     while (op := graph.producer(value)) is not None and op.name == "tensor.collapse_shape":
         before = RESHAPES[op.name](op, subscripts)
         if any(each.axis and each not in before for each in kept):
@@ -133,7 +133,7 @@ def _uncollapsed(value: ir.Value, subscripts: tuple[Index, ...], kept: Collectio
 
 
 def _moved(value: ir.Value, subscripts: tuple[Index, ...]) -> _Read:
-    """Returns the element of the tensor furthest back that a tensor's is, unchanged."""
+    """Returns the stored element that a tensor's element equals, through operations that only move it."""
     while (op := graph.producer(value)) is not None:
         if op.name in RESHAPES:
             value, subscripts = op.operands[0], RESHAPES[op.name](op, subscripts)
@@ -145,7 +145,7 @@ def _moved(value: ir.Value, subscripts: tuple[Index, ...]) -> _Read:
 
 
 def _argument(op: ir.Operation, value: ir.Value) -> int | None:
-    """Returns which of the arguments of a body a value is, of those that are read from tensors; None for any other."""
+    """Returns the index of the argument of a body that a value is, among those read from tensors, or None."""
     arguments = list(op.regions[0].blocks[0].arguments)[: len(op.operands) - 1]
     number = arguments.index(value) if value in arguments else None
     return number if number is not None and isinstance(op.operands[number].type, ir.RankedTensorType) else None
@@ -160,7 +160,7 @@ _Place: TypeAlias = tuple[Element, tuple[Index, int] | None, int]
 
 
 def _subscript(indices: ir.Value, ids: Sequence[Index], number: int, size: int | None) -> Index | _Place:
-    """Returns a subscript of a scatter: the loop that it is, all of a dimension of `size`, or what computes it."""
+    """Returns a subscript of a scatter: its loop, a whole dimension of `size`, or its computation."""
     column, op = indices, graph.producer(indices)
     if build.static_sizes(indices)[-1] != 1:
         if op is None or op.name != "tensor.concat" or any(build.static_sizes(each)[-1] != 1 for each in op.operands):
@@ -177,7 +177,7 @@ def _subscript(indices: ir.Value, ids: Sequence[Index], number: int, size: int |
 
 
 def _places(place: _Place, loops: list[Index], axis: int) -> Places | None:
-    """Returns where rows go, by the loops of a cache; None where no table of the kernel's says it."""
+    """Returns the positions of rows by the loops of a cache, or None where the kernel's tables cannot express them."""
     (element, step, number), row = place, loops[axis]
     table = element.value
     if not isinstance(build.element(table), ir.IntegerType) or ir.IntegerType(build.element(table)).width < 32:
@@ -195,7 +195,7 @@ def _places(place: _Place, loops: list[Index], axis: int) -> Places | None:
 
 
 def _order(subscripts: Sequence[Index], loops: Iterable[Index]) -> tuple[int, ...] | None:
-    """Returns the dimensions of rows, those of size 1 left out, in the order of loops; None if they are others."""
+    """Returns the dimensions of rows, without those of size 1, in the order of loops; None if they differ."""
     wanted = [each for each in loops if each.axis]
     if sorted(map(str, wanted)) != sorted(str(each) for each in subscripts if each.axis):
         return None
@@ -203,7 +203,7 @@ def _order(subscripts: Sequence[Index], loops: Iterable[Index]) -> tuple[int, ..
 
 
 def _unpermuted(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
-    """Returns what a tensor is a transpose of, and which dimension of that each of it is."""
+    """Returns the source of a transpose, and the source dimension of each of its own."""
     op = graph.producer(value)
     order = None if op is None else permutation(op)
     if op is None or order is None:
@@ -212,7 +212,7 @@ def _unpermuted(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
 
 
 def permutation(op: ir.Operation) -> tuple[int, ...] | None:
-    """Returns which dimension of its operand each of a transpose is; None for any other operation."""
+    """Returns the source dimension of each dimension of a transpose, or None for any other operation."""
     if not is_elementwise(op) or len(op.operands) != 2 or _argument(op, yielded(op)) != 0:
         return None
     read, written = indexing_maps(op) or []
@@ -251,7 +251,7 @@ def _chosen(op: ir.Operation) -> Update | None:
 
 
 def _span(found: Choice) -> tuple[Index, Element, int, int] | None:
-    """Returns an axis, an integer, the number from there at which a condition begins to hold, and of how many."""
+    """Returns an axis, an integer, the offset from it where a condition begins to hold, and the length."""
     sums = [each for each in found.conditions if isinstance(each, Sum)]
     if not found.is_plain or found.or_for_none or len(sums) != 2 or len(found.conditions) != 2:
         return None
@@ -267,7 +267,7 @@ def _span(found: Choice) -> tuple[Index, Element, int, int] | None:
 def _taken(
     value: ir.Value, subscripts: tuple[Index, ...], line: Index, position: Element, number: int, count: int
 ) -> _Read:
-    """Returns the tensor of new rows that elements are taken from, its subscript along rows an axis of so many.
+    """Returns the tensor that new rows are taken from, and its subscript along rows of an axis of this size.
 
     Raises UntraceableError where the row of an element is not that of its place.
     """
@@ -300,7 +300,7 @@ def _taken(
 def _is_row(
     value: ir.Value, subscripts: tuple[Index, ...], line: Index, position: Element, number: int, count: int
 ) -> bool:
-    """Returns whether an integer says of each of `count` places which row is meant for it."""
+    """Returns whether an integer selects the row for each of `count` positions."""
     low, high = 0.0, count - 1.0
     op = graph.producer(value)
     if op is not None and is_elementwise(op) and len(op.operands) == 2:
@@ -316,7 +316,7 @@ _BOUNDS: Mapping[str, Callable[[float, float], float]] = {"arith.maxsi": max, "a
 
 
 def _limits(op: ir.Operation) -> tuple[float, float] | None:
-    """Returns the least and the largest that a body makes of its argument; None if it does anything else."""
+    """Returns the least and the largest result of a body for its argument, or None if it computes anything else."""
     *body, end = op.regions[0].blocks[0].operations
     value, low, high = op.regions[0].blocks[0].arguments[0], -math.inf, math.inf
     for view in body:

@@ -20,17 +20,17 @@ def limits(problem: Problem, tile: tuple[int, int, int], max_bytes: int) -> dict
     steps = dict(zip("mnk", tile, strict=True))
     least = {axis: size or 1 for axis, size in problem.sizes.items()}
     padded = {axis: _up(least[axis], step) for axis, step in steps.items()}
-    held = {axis: problem.held(operand) for operand, axis in enumerate("mn")}
+    matrices = {axis: problem.stored_matrices(operand) for operand, axis in enumerate("mn")}
     bits = {axis: _bits(kind) for axis, kind in zip("mn", problem.types, strict=False)}
     found: dict[str, int] = {}
 
     if problem.k is None:
-        column = max(-(-held[axis] * padded[axis] * bits[axis] // 8) for axis in "mn")
+        column = max(-(-matrices[axis] * padded[axis] * bits[axis] // 8) for axis in "mn")
         found["k"] = _down(max_bytes // column, steps["k"])
         if None in (problem.m, problem.n):
             found["k"] = padded["k"] = min(found["k"], _down(_MAX_K, steps["k"]))
     for axis, other in ("mn", "nm"):
-        operand_row = held[axis] * padded["k"] * bits[axis] // 8
+        operand_row = matrices[axis] * padded["k"] * bits[axis] // 8
         row = max(operand_row, problem.matrices * _ACCUMULATOR_BYTES * least[other])
         found[axis] = _down(max_bytes // row, steps[axis]) if row else 0
 

@@ -37,7 +37,7 @@ def memory_of(tensor: torch.Tensor) -> Memory:
 
 
 def with_buffers(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Returns the program, in which tensors that it changes are buffers, also those of an object that is no module.
+    """Returns the program with all tensors that it changes as buffers, also those of an object that is no module.
 
     A cache of transformers is such an object. What else it has in common with a module is one buffer, not two.
     """
@@ -117,7 +117,7 @@ class State:
         return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[value]).result
 
     def store(self, tensor: torch.Tensor, value: ir.Value) -> None:
-        """Keeps a buffer's next value."""
+        """Stores a buffer's next value."""
         kind = builtin_type(str(value.type))
         plain = ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
         reference = {"global": ir.FlatSymbolRefAttr.get(self._names[memory_of(tensor)])}
@@ -125,7 +125,7 @@ class State:
 
 
 def _first(tensor: torch.Tensor, name: str, kind: ir.RankedTensorType) -> ir.Attribute:
-    """Returns what a buffer is when a program is loaded."""
+    """Returns the initial value of a buffer."""
     if tensor.is_meta:
         raise InputError(f"the model changes its buffer '{name}', which has no data (it is on the device meta)")
     values = tensor.detach().cpu().contiguous()
