@@ -23,8 +23,8 @@ def decode_step(layers: int) -> str:
     make, _ = example["MODELS"]["llama"]
     example["MODELS"]["llama"] = (make, LlamaConfig(**{**example["TINY"], "num_hidden_layers": layers}))
     model = example["tiny"]("llama")
-    arguments = (torch.tensor([[5]]), torch.tensor([0]), example["cache_of"](model.config, 32, model.dtype))
+    arguments = torch.tensor([[5]]), torch.tensor([0])
     with torch.no_grad():
-        program = torch.export.export(example["Decoder"](model), arguments, strict=False)
+        program = torch.export.export(example["Decoder"](model, 32), arguments, strict=False)
     with tempfile.TemporaryDirectory() as folder:  # for weights, which compiling asks nothing of
         return str(mxcomp.torch.export(program, function="decode", parameters=Path(folder) / "model"))

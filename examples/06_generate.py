@@ -7,9 +7,10 @@ python examples/06_generate.py                           # Llama, tiny, random w
 python examples/06_generate.py --model=gpt-oss --tokens=4
 python examples/06_generate.py --checkpoint=DIR --prompt="Hello" # as published: config.json, .safetensors
 
-One program has two functions, which share their weights: `prefill` takes the prompt, `decode` one token; each takes
-the cache of keys and values, of a fixed length, and returns it. Linear layers and experts run through our ukernels, the
-rest is IREE's. The tokens are compared with those of the same quantised model in PyTorch on the CPU.
+One program has two functions, which share their weights: `prefill` takes the prompt, `decode` one token. They share the
+cache of keys and values too, of a fixed length: buffers of the model, which stay in a session between its calls, and in
+which a token writes its own rows alone. Linear layers and experts run through our ukernels. The tokens are compared
+with those of the same quantised model in PyTorch on the CPU.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ MODELS: dict[str, tuple[type[Any], Any]] = {
 
 
 class Slots(CacheLayerMixin):
-    """Keys and values of a layer, [batch, heads, length, head size], in which new ones go to `at` and on."""
+    """Keys and values of a layer, [batch, heads, length, head size], which new ones are written into, at `at`."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, at: torch.Tensor) -> None:
         super().__init__()
@@ -71,14 +72,9 @@ class Slots(CacheLayerMixin):
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None: ...
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        self.keys, self.values = self._with(self.keys, keys), self._with(self.values, values)
+        self.keys.index_copy_(2, self.at, keys)
+        self.values.index_copy_(2, self.at, values)
         return self.keys, self.values
-
-    def _with(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        """Each slot takes what is meant for it, or stays: IREE cannot compile a scatter into a cache for this GPU."""
-        place = torch.arange(old.shape[2]) - self.at[0]
-        meant = (place >= 0) & (place < new.shape[2])
-        return torch.where(meant[:, None], new.index_select(2, place.clamp(0, new.shape[2] - 1)), old)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.get_max_length(), 0
@@ -91,32 +87,37 @@ class Slots(CacheLayerMixin):
 
 
 class Decoder(torch.nn.Module):
-    """Logits of the token behind the last, and the new cache, from tokens, where they begin, and the cache before."""
+    """Logits of the token behind the last, from tokens and where they begin. It keeps what came before."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, length: int) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.length = model, length
+        config = model.config
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        for layer in range(config.num_hidden_layers):
+            for name in ("keys", "values"):
+                cache = torch.zeros(1, config.num_key_value_heads, length, size, dtype=model.dtype)
+                self.register_buffer(f"{name}_{layer}", cache, persistent=False)
 
-    def forward(
-        self, tokens: torch.Tensor, position: torch.Tensor, cache: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """tokens int64 [1, count], position int64 [1], cache [layers, 2, 1, heads, length, head size]."""
+    def forward(self, tokens: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        """tokens int64 [1, count], position int64 [1]."""
         at = position + torch.arange(tokens.shape[1])
-        layers = [Slots(keys, values, at) for keys, values in (pair.unbind() for pair in cache.unbind())]
+        layers = range(self.model.config.num_hidden_layers)
+        slots = [Slots(getattr(self, f"keys_{layer}"), getattr(self, f"values_{layer}"), at) for layer in layers]
         found = self.model(
-            tokens, attention_mask=self.masks(at, cache), position_ids=at[None], past_key_values=Cache(layers),
+            tokens, attention_mask=self.masks(at), position_ids=at[None], past_key_values=Cache(slots),
             use_cache=True, logits_to_keep=1,
         )  # fmt: skip
-        return found.logits[0, -1].float(), torch.stack([torch.stack((slots.keys, slots.values)) for slots in layers])
+        return found.logits[0, -1].float()
 
-    def masks(self, at: torch.Tensor, cache: torch.Tensor) -> Any:
+    def masks(self, at: torch.Tensor) -> Any:
         """What is added to scores [1, 1, count, length]: tokens see those up to themselves, or a window of those."""
-        key, query = torch.arange(cache.shape[-2])[None], at[:, None]
+        key, query = torch.arange(self.length)[None], at[:, None]
         seen = key <= query
         if not hasattr(self.model.config, "layer_types") or self.model.config.model_type == "llama":
-            return _added(seen, cache.dtype)
+            return _added(seen, self.model.dtype)
         near = seen & (key > query - self.model.config.sliding_window)
-        return {"full_attention": _added(seen, cache.dtype), "sliding_attention": _added(near, cache.dtype)}
+        return {"full_attention": _added(seen, self.model.dtype), "sliding_attention": _added(near, self.model.dtype)}
 
 
 def _added(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -150,19 +151,13 @@ def published(folder: Path) -> Any:
     return model if is_mx else mxcomp.torch.replace_linears(model, filter=lambda name, _: name != "lm_head")
 
 
-def cache_of(config: Any, length: int, dtype: torch.dtype) -> torch.Tensor:
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return torch.zeros(config.num_hidden_layers, 2, 1, config.num_key_value_heads, length, size, dtype=dtype)
-
-
-def generate(step: Callable[..., tuple[Any, Any]], prompt: list[int], count: int, cache: Any) -> tuple[list[int], Any]:
-    """Tokens with the highest logits, one after the other, and the cache behind them."""
+def generate(step: Callable[..., Any], prompt: list[int], count: int) -> list[int]:
+    """Tokens with the highest logits, one after the other."""
     found: list[int] = []
     for _ in track(range(count), f"{count} tokens", console=Console(stderr=True), transient=True):
         tokens, position = (prompt, 0) if not found else (found[-1:], len(prompt) + len(found) - 1)
-        logits, cache = step(np.array([tokens]), np.array([position]), cache)
-        found.append(int(np.argmax(logits)))
-    return found, cache
+        found.append(int(np.argmax(step(np.array([tokens]), np.array([position])))))
+    return found
 
 
 def main() -> int:
@@ -180,13 +175,13 @@ def main() -> int:
     prompt = [int(token) for token in (tokenizer(args.prompt).input_ids if is_text else args.prompt.split(","))]
     if len(prompt) + args.tokens > args.length:
         parser.error(f"--length={args.length}: expected {len(prompt) + args.tokens} or more")
-    decoder, cache = Decoder(model), cache_of(model.config, args.length, model.dtype)
+    decoder = Decoder(model, args.length)
 
     with tempfile.TemporaryDirectory() as name:
         start = time.perf_counter()
         with torch.no_grad():
             programs = {
-                function: torch.export.export(decoder, (torch.tensor([tokens]), torch.tensor([0]), cache), strict=False)
+                function: torch.export.export(decoder, (torch.tensor([tokens]), torch.tensor([0])), strict=False)
                 for function, tokens in (("prefill", prompt), ("decode", prompt[:1]))
             }
         program = mxcomp.torch.compile(programs, parameters=Path(name) / "model")
@@ -194,37 +189,28 @@ def main() -> int:
         program.report.print(sys.stdout)
         print(f"compiled in {time.perf_counter() - start:.1f} s, {files['model'].stat().st_size:,} bytes of parameters")
 
-        def on_gpu(tokens: np.ndarray, position: np.ndarray, cache: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            function = "prefill" if tokens.shape[1] > 1 else "decode"
-            logits, cache = program.run(tokens, position, cache, function=function, parameters=files)
-            return logits, cache
-
         @torch.no_grad()
-        def on_cpu(tokens: np.ndarray, position: np.ndarray, cache: torch.Tensor) -> tuple[np.ndarray, torch.Tensor]:
-            logits, cache = decoder(torch.from_numpy(tokens), torch.from_numpy(position), cache)
-            return logits.numpy(), cache
+        def on_cpu(tokens: np.ndarray, position: np.ndarray) -> np.ndarray:
+            return decoder(torch.from_numpy(tokens), torch.from_numpy(position)).numpy()
 
         start = time.perf_counter()
-        numbers = _as_numpy(cache)
-        found, last = generate(on_gpu, prompt, args.tokens, numbers)
+        with program.session(parameters=files) as session:
+
+            def on_gpu(tokens: np.ndarray, position: np.ndarray) -> np.ndarray:
+                (logits,) = session.run(tokens, position, function="prefill" if tokens.shape[1] > 1 else "decode")
+                return logits
+
+            found = generate(on_gpu, prompt, args.tokens)
         print(f"{args.tokens} tokens on the simulated gfx950 in {time.perf_counter() - start:.1f} s: {found}")
-        expected, _ = generate(on_cpu, prompt, args.tokens, cache)
+        expected = generate(on_cpu, prompt, args.tokens)
         print(f"PyTorch on the CPU, the same quantised model: {expected}")
         if tokenizer is not None:
             print(tokenizer.decode(found))
 
-        inputs = np.array([found[-1:]]), np.array([len(prompt) + args.tokens - 1]), last
+        inputs = np.array([found[-1:]]), np.array([len(prompt) + args.tokens - 1])
         profile = program.profile(*inputs, function="decode", parameters=files)
         print_times(program.report, profile)
     return 0 if found == expected else 1
-
-
-def _as_numpy(tensor: torch.Tensor) -> np.ndarray:
-    import ml_dtypes
-
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
 
 
 def print_times(report: Report, profile: Profile) -> None:

@@ -91,9 +91,7 @@ class _Cache(torch.nn.Module):
     """A cache, [batch, heads, slots, size], that inserts a new row; a module, so that profiles name it."""
 
     def forward(self, old: torch.Tensor, new: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-        place = torch.arange(old.shape[2]) - at[0]
-        meant = (place >= 0) & (place < new.shape[2])
-        return torch.where(meant[:, None], new.index_select(2, place.clamp(0, new.shape[2] - 1)), old)
+        return old.index_copy(2, at, new)
 
 
 class _Slots(CacheLayerMixin):
@@ -129,14 +127,14 @@ class _Kept(torch.nn.Module):
 class _Layer(torch.nn.Module):
     """Returns a layer's output and its new cache. A sliding window reuses its slots cyclically."""
 
-    def __init__(self, layer: torch.nn.Module, rotary: torch.nn.Module) -> None:
+    def __init__(self, layer: torch.nn.Module, rotary: torch.nn.Module, is_window: bool) -> None:
         super().__init__()
-        self.layer, self.rotary, self.cache = layer, rotary, _Cache()
+        self.layer, self.rotary, self.cache, self.is_window = layer, rotary, _Cache(), is_window
 
     def forward(
         self, x: torch.Tensor, position: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        slots = _Slots(keys, values, position % keys.shape[2], self.cache)
+        slots = _Slots(keys, values, position % keys.shape[2] if self.is_window else position, self.cache)
         seen = (torch.arange(keys.shape[2])[None] <= position[:, None])[None, None]
         mask = torch.where(seen, 0.0, torch.finfo(x.dtype).min).to(x.dtype)
         return self.call(x, position, slots, mask), slots.keys, slots.values
@@ -200,7 +198,7 @@ def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, 
             if hasattr(each, "layer_idx"):
                 each.layer_idx = 0
         prefix = next(key for key, each in model.named_modules() if each is layer)
-        module = _Layer(layer, base.rotary_emb)
+        module = _Layer(layer, base.rotary_emb, attention in _SLIDING)
         with explained(f"{name}: layer {numbers[0]} cannot be called as decoders of transformers mostly are"):
             sizes = _kept(module, config)
             replace_linears(layer, types[1], types[0], filter=_quantised(config, prefix), on_meta=True)
