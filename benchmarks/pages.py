@@ -3,7 +3,7 @@
 python benchmarks/pages.py --aiter DIR [--keep FOLDER] [--only NAME …]
 
 DIR is a checkout of ROCm/aiter. FOLDER keeps what mxcomp-bench found, to go on from there. Tables stand between marks
-in the pages; what a table is called there is what --only takes. Ten minutes on two cores, and as many
+in the pages; what a table is called there is what --only takes. Ten minutes on two cores, and twice as many
 for docs/models.md.
 """
 
@@ -58,7 +58,10 @@ _MODELS = {
     "gptoss": "GPT-OSS", "dsv3": "DeepSeek V3", "kimik2": "Kimi K2", "qwen3": "Qwen 3.5", "dsv4": "DeepSeek V4",
     "glm5": "GLM 5", "minimax": "MiniMax", "kimik3": "Kimi K3",
 }  # fmt: skip
-_DECODERS = (("llama3-8b", "1,16", "1024,8192"), ("llama3-405b", "1", "1024"))
+_DECODERS = (
+    ("llama3-8b", "1,16", "1024,8192"), ("llama3-70b", "1,16,64", "1024"), ("llama3-405b", "1", "1024"),
+    ("gpt-oss-20b", "1,16,64", "1024"), ("qwen3-30b-a3b", "1,16,64", "1024"),
+)  # fmt: skip
 """The models of docs/models.md, with their --batch and --context. Each takes minutes."""
 _TOKENS = ((1, 4), (8, 32), (64, 256), (512, 2048), (4096, 16384), (16385, 1 << 30))
 _LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024), (5120, 2880), (1280, 8192))
