@@ -1,7 +1,7 @@
 // Mistakes on mxcomp-opt's command line.
 
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-fuse)' 2>&1 | filecheck %s --check-prefix=PASS
-// PASS: {{^}}mxcomp-opt: error: unknown pass 'mxcomp-fuse': expected one of mxcomp-check-scales, {{.+}}, mxcomp-unmask-stores, mxcomp-{{.+}}
+// PASS: {{^}}mxcomp-opt: error: unknown pass 'mxcomp-fuse': expected one of mxcomp-check-places, {{.+}}, mxcomp-write-rows, mxcomp-{{.+}}
 
 // RUN: not mxcomp-opt %s --pass-pipeline='builtin.module(no-such-pass)' 2>&1 | filecheck %s --check-prefix=IREE-PASS
 // IREE-PASS: {{^}}mxcomp-opt: error: the pass pipeline no-such-pass failed
