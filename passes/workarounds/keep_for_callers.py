@@ -38,7 +38,7 @@ WORKAROUND = Workaround(
     upstream="https://github.com/iree-org/iree/issues/16168",
 )
 
-_IMPORT, _ASKS = "hal.tensor.import", "hal.buffer_view."
+_IMPORT, _ALIAS, _ASKS = "hal.tensor.import", "hal.tensor.alias", "hal.buffer_view."
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -53,10 +53,11 @@ def _keep_for_caller(value: ir.Value) -> None:
     op = graph.producer(value)
     if op is None or op.name != _IMPORT:
         return
-    source, *sizes = op.operands
+    source, *others = op.operands
+    sizes = [each for each in others if isinstance(each.type, ir.IndexType)]
     for use in list(source.uses):
         user = use.owner.operation
-        if user.name != _IMPORT and not user.name.startswith(_ASKS):
+        if user.name not in (_IMPORT, _ALIAS) and not user.name.startswith(_ASKS):
             with user.location, ir.InsertionPoint(user):
                 encoding = op.attributes["target_encoding"]
                 user.operands[use.operand_number] = hal.TensorExportOp(

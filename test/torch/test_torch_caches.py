@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import mxcomp.torch
 from mxcomp.compiler import Program
 from mxcomp.errors import InputError
+from mxcomp.run import runtime
+from mxcomp.run.devices import Kept
 from mxcomp.run.runtime import RunError
 
 Tensor: TypeAlias = torch.Tensor
@@ -301,3 +303,29 @@ def test_places(write: Write, rows: int, inside: list[list[int]], outside: list[
             with pytest.raises(RunError, match="rows must be written to places 0 to 15"):
                 session.main(np.array(at), *others)
         session.main(np.array(inside[0]), *others)
+
+
+@pytest.mark.slow
+def test_arguments_that_a_model_changes() -> None:
+    """A buffer of the device gets the new rows; arrays of NumPy stay as they are."""
+
+    class Changing(torch.nn.Module):
+        def forward(self, cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+            cache.index_copy_(2, at, rows)
+            return cache.sum(2)
+
+    arguments = torch.zeros(2, 3, 16, 8), torch.ones(2, 3, 1, 8), torch.tensor([3])
+    program = mxcomp.torch.compile(torch.export.export(Changing(), arguments, strict=False))
+    given = [argument.numpy() for argument in arguments]
+
+    def work(kept: Kept) -> np.ndarray:
+        function = runtime.load(program.vmfb, "sim", {}, {}, kept).function("main")
+        buffers = function.on_device(given)
+        function(buffers)
+        return buffers[0].to_host()
+
+    np.testing.assert_array_equal(program.run(*given)[0], 1)
+    assert not given[0].any()
+    expected = given[0].copy()
+    expected[:, :, 3] = 1
+    np.testing.assert_array_equal(runtime.on("sim", work), expected)

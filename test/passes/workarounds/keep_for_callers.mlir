@@ -47,3 +47,19 @@ util.func public @untouched(%x: !hal.buffer_view, %y: tensor<4xf32>, %n: index, 
   }
   util.return %x, %4, %1 : !hal.buffer_view, tensor<4xf32>, tensor<4xf32>
 }
+
+// What a caller waits for is no size of it; and what is put into an argument is not the argument as it came.
+
+// CHECK-LABEL: util.func public @changed
+// CHECK: hal.tensor.alias wait(%{{.+}}) => %{{.+}} : tensor<4xf32> to %arg0 : !hal.buffer_view
+// CHECK: %[[B:.+]] = util.optimization_barrier
+// CHECK: %[[V:.+]] = hal.tensor.export %[[B]] : tensor<4xf32> -> !hal.buffer_view
+// CHECK: util.return %[[V]], %{{.+}}
+util.func public @changed(%x: !hal.buffer_view, %y: !hal.buffer_view, %f: !hal.fence) -> (!hal.buffer_view, tensor<4xf32>, tensor<4xf32>) {
+  %0 = hal.tensor.import wait(%f) => %x : !hal.buffer_view -> tensor<4xf32>
+  %1 = flow.dispatch @sort::@sort(%0) : (tensor<4xf32>) -> %0
+  %2 = hal.tensor.alias wait(%f) => %1 : tensor<4xf32> to %x : !hal.buffer_view
+  %3 = hal.tensor.import wait(%f) => %y : !hal.buffer_view -> tensor<4xf32>
+  %4 = flow.dispatch @sort::@sort(%3) : (tensor<4xf32>) -> %3
+  util.return %y, %2, %4 : !hal.buffer_view, tensor<4xf32>, tensor<4xf32>
+}
