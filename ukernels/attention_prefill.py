@@ -293,10 +293,12 @@ class _Prefill:
                     if masks:
                         scores = attention.masked_by(masks[fragment * GROUPS + group], scores)
                     found[fragment] += self._seen(step, group, fragment, scores) if compares else scores
+            builder.set_priority(0)
             scales = self.scales if spec.scales_late else [None] * spec.fragments
             rescaled = [state.rescaled(*each) for state, *each in zip(states, found, scales, strict=True)]
             states, powers = [each for each, _ in rescaled], [each for _, each in rescaled]
             lane = builder.behind(self.lane, states[-1].power)
+            builder.set_priority(1)  # A wave that multiplies goes first: the other one has powers meanwhile.
             for group in range(len(part)):
                 values, slice_ = next(factors), slice(group * LANE, (group + 1) * LANE)
                 states = [
