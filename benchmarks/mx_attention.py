@@ -1,6 +1,6 @@
 """Tables of docs/mx_attention.md: how far MX attention is from float64, and what it takes, modelled.
 
-python benchmarks/mx_attention.py [errors] [times]
+python benchmarks/mx_attention.py [--aiter DIR]
 
 Errors are of `mxcomp.torch.mx_attention` on the CPU, which the compiled program computes as well (test/torch). Times
 are modelled: of the kernel alone, for elements and scales that are there already.
@@ -8,10 +8,10 @@ are modelled: of the kernel alone, for elements and scales that are there alread
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import argparse
 from pathlib import Path
 
+import aiter_attention
 import marked
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ HEADS, LENGTH, SIZE = 4, 1024, 128
 _OUTLIERS, _LARGER = 4, 8.0
 """So many elements of each key are so many times as large, as keys of models often have some."""
 _TIMED_HEADS, _TIMED_LENGTH = 40, 8192
+TIMED = (
+    ("E4M3", "E4M3", "E4M3"), ("E2M1", "E4M3", "E4M3"), ("E2M1", "E2M1", "E4M3"), ("E2M1", "E2M1", "E2M1"),
+)  # fmt: skip
 
 
 def operands(with_outliers: bool) -> tuple[torch.Tensor, ...]:
@@ -68,24 +71,30 @@ def errors() -> list[str]:
     return table(head, rows)
 
 
-def times() -> list[str]:
-    """Rows of the table: µs and TFLOP/s of the kernel."""
-    rows = []
-    for formats in FORMATS[:-1]:
-        us = [time(formats, is_causal) for is_causal in (False, True)]
-        flops = 4 * _TIMED_HEADS * _TIMED_LENGTH**2 * SIZE
-        pairs = [(f"{each:.0f}", f"{flops * share / each / 1e6:.0f}") for each, share in zip(us, (1, 0.5), strict=True)]
-        rows.append((*formats, *(text for pair in pairs for text in pair)))
-    return table(["queries, keys", "values", "weights", "µs", "TFLOP/s", "causal, µs", "TFLOP/s"], rows)
+def times(aiter: Path | None) -> list[str]:
+    """Rows of the table: µs and TFLOP/s of the kernel, and of AITER's."""
+    rows, flops = [], 4 * _TIMED_HEADS * _TIMED_LENGTH**2 * SIZE
+    assert aiter is not None, "expected a checkout of ROCm/aiter"
+    for formats in TIMED:
+        us = time(formats)
+        found = [f"{us:.0f}", f"{flops / us / 1e6:.0f}"]
+        if (kernel := aiter_attention.KERNELS.get(formats)) is None:
+            found += ["", "", ""]
+        else:
+            other = aiter_attention.us(aiter, kernel, _TIMED_HEADS, _TIMED_LENGTH)
+            found += [f"{other:.0f}", f"{flops / other / 1e6:.0f}", f"{other / us:.2f}"]
+        rows.append((*formats, *found))
+    ours, theirs = ("µs", "TFLOP/s"), ("AITER's, µs", "TFLOP/s", "as fast as AITER's")
+    return table(["queries, keys", "values", "weights", *ours, *theirs], rows)
 
 
-def time(formats: tuple[str, str, str], is_causal: bool) -> float:
+def time(formats: tuple[str, str, str]) -> float:
     """Modelled µs of the kernel."""
     kinds, shapes = (formats[0], formats[0], formats[1]), list[list[int]]()
     for i, kind in enumerate(kinds):
         rows, k = (_TIMED_LENGTH, SIZE) if i < 2 else (SIZE, _TIMED_LENGTH)
         shapes += [[_TIMED_HEADS, rows, k * element_format(kind).bits // 8], [_TIMED_HEADS, rows, k // 32]]
-    form = Form(SIZE**-0.5, _TIMED_LENGTH, _TIMED_LENGTH if is_causal else None, formats[2])
+    form = Form(SIZE**-0.5, _TIMED_LENGTH, None, formats[2])
 
     def main(*given: ir.Value) -> ir.Value:
         q, k, v = (mx.operand(given[2 * i], given[2 * i + 1], kind) for i, kind in enumerate(kinds))
@@ -103,13 +112,14 @@ def table(head: list[str], rows: list[tuple[str, ...]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
-TABLES: dict[str, Callable[[], list[str]]] = {"errors": errors, "times": times}
-
-
 def main() -> None:
-    for name in sys.argv[1:] or TABLES:
-        begin, end = f"<!-- {name}: written by benchmarks/mx_attention.py -->", f"<!-- end of {name} -->"
-        PAGE.write_text(marked.put(PAGE.read_text(), begin, end, "\n".join(TABLES[name]())))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--aiter", type=Path, metavar="DIR", help="a checkout of ROCm/aiter: also the table of times")
+    aiter = parser.parse_args().aiter
+    for name, made in (("errors", errors), ("times", lambda: times(aiter))):
+        if name == "errors" or aiter is not None:
+            begin, end = f"<!-- {name}: written by benchmarks/mx_attention.py -->", f"<!-- end of {name} -->"
+            PAGE.write_text(marked.put(PAGE.read_text(), begin, end, "\n".join(made())))
 
 
 if __name__ == "__main__":

@@ -33,22 +33,23 @@ from iree.compiler.dialects import func, tensor
 
 from mxcomp.formats import element_format
 from mxcomp.ir.attention import Form, attention, padded
-from mxcomp.layout.units import BLOCKS
+from mxcomp.layout.units import BLOCK
 from mxcomp.matching import same_spelling
 from mxcomp.matching.canonical import is_canonical
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import NONE, Options
 from mxcomp.packing import standing
-from mxcomp.ukernels.attention_mx import SIZES, STEP, MxPrefill, key_order, size_order
+from mxcomp.ukernels.attention_mx import GROUPS, PARTS, SIZES, STEP, MxPrefill, key_order, size_order
 from mxcomp.ukernels.conversions import CONVERSIONS
 
 OPTIONS = ("ukernels", "reference")
 
 _MOST_BYTES = 2**31 - 1
 """The largest size of an operand in bytes."""
-_MOST_SIZE, _TWO_FRAGMENTS, _MANY = 256, 256, 2048
-"""The largest size of a key and a value; that of both together with 32 queries in a wave; and the rows of a head from
-which on a wave has 32."""
+_MOST_SIZE, _TWO_WAVES = 256, 256
+"""Sizes of a key and a value, and of both together where registers of a SIMD are those of two waves."""
+_WAVES = ((8, 128), (4, 64), (2, 0))
+"""Of a workgroup, for more queries of a head than so many."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,18 @@ class _Attention:
             return f"sizes {size} and {value_size}: expected at most {_MOST_SIZE}, of values a multiple of {SIZES}"
         if self.form.scale <= 0:
             return "scores are multiplied by a number that is not positive"
-        fragments = 2 if size + value_size <= _TWO_FRAGMENTS and queries >= _MANY else 1
         shared = rows // queries
-        waves = 8 if queries > 128 * fragments else 4
-        kernel = MxPrefill(
-            heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale,
-            self.form.queries is not None, (qk, v, weights), waves, fragments, self._result_type,
-        )  # fmt: skip
-        if kernel.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
-            return f"{rows} queries of a single head: expected more than {kernel.tile}"
+        fitting = [each for each, more in _WAVES if queries > more and (each < 8 or size + value_size <= _TWO_WAVES)]
+        kernels = [
+            MxPrefill(
+                heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale,
+                self.form.queries is not None, (qk, v, weights), waves, self._result_type,
+            )
+            for waves in fitting
+        ]  # fmt: skip
+        kernel = next((each for each in kernels if each.workgroups > 1), None)
+        if kernel is None:  # IREE drops a loop of one, and with it what names the kernel
+            return f"{rows} queries of a single head: expected more than {kernels[-1].tile}"
         if max(each.shape[0] for each in kernel.inputs) > _MOST_BYTES:
             return f"an operand of more than {_MOST_BYTES} bytes"
         return kernel
@@ -249,19 +253,19 @@ def _shaped(flat: ir.Value, shape: Sequence[int]) -> ir.Value:
 
 def _operands(found: _Attention, kernel: MxPrefill) -> list[ir.Value]:
     """Returns bytes as the kernel takes them."""
-    heads, blocks = ("n", kernel.heads // kernel.shared), kernel.steps * BLOCKS
+    heads, steps = ("n", kernel.heads // kernel.shared), ("s", kernel.steps)
     elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
     of_query, of_key, of_value = (_bytes(each) for each in found.operands[1::2])
     keys, in_step = key_order(kernel.elements[2])
-    of_keys = [heads, ("s", kernel.steps), *keys, ("d", kernel.depths), ("g", BLOCKS)]
+    of_keys = [heads, steps, *keys, ("d", kernel.depths), ("b", GROUPS)]
     sizes, in_lane = size_order(kernel.value_size)
-    of_sizes = [heads, *sizes, ("s", kernel.steps), ("g", BLOCKS)]
-    of_key = padded(of_key, [heads[1], kernel.steps * STEP, kernel.depths * BLOCKS])
-    of_value = padded(of_value, [heads[1], kernel.value_size, blocks])
+    of_sizes = [heads, *sizes, steps, ("p", PARTS), ("b", GROUPS)]
+    of_key = padded(of_key, [heads[1], kernel.steps * STEP, kernel.depths * GROUPS])
+    of_value = padded(of_value, [heads[1], kernel.value_size, kernel.steps * STEP // BLOCK])
     scales = (
         build.collapse(of_query, [[0, 1, 2]]),
-        _ordered(of_key, of_keys, "nsdg" + in_step),
-        _ordered(of_value, of_sizes, "nsg" + in_lane),
+        _ordered(of_key, of_keys, "nsdb" + in_step),
+        _ordered(of_value, of_sizes, "nsb" + in_lane),
     )
     return [each for pair in zip(elements, scales, strict=True) for each in pair]
 

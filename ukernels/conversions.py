@@ -32,11 +32,11 @@ class Conversion:
         """Whether the destination is two halves of a register; else it is one integer."""
         return self.turns == _PAIR
 
-    def word(self, pairs: list[list[ir.Value]], scale: ir.Value) -> ir.Value:
-        """Returns a register of elements."""
+    def word(self, pairs: list[list[ir.Value]], scale: ir.Value, before: ir.Value | None = None) -> ir.Value:
+        """Returns a register of elements, written over `before`, of which nothing is left; by default over zero."""
         i32 = ir.IntegerType.get_signless(32)
         halves = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
-        zero = arith.ConstantOp(i32, 0).result
+        zero = arith.ConstantOp(i32, 0).result if before is None else before
         if not self.in_halves:
             for turn, pair in enumerate(pairs):
                 zero = self.op(i32, zero, *pair, scale, turn).result

@@ -133,7 +133,7 @@ CASES = {
     "scores that grow, 4 bits": Case(2, 2, 64, 520, 64, 64, ("E4M3", "E2M1", "E2M1"), growth=0.3, is_causal=True),
     "a scale": Case(2, 2, 40, 70, 32, 64, ("E4M3", "E4M3", "E4M3"), scale=0.03),
     "eight waves": Case(2, 2, 300, 40, 64, 64, ("E4M3", "E4M3", "E4M3"), is_causal=True),
-    "two fragments": Case(1, 1, 2050, 40, 64, 64, ("E2M1", "E2M1", "E4M3")),
+    "eight waves, many steps": Case(1, 1, 600, 700, 128, 128, ("E2M1", "E2M1", "E4M3"), is_causal=True),
 }
 
 
