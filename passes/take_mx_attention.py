@@ -49,7 +49,7 @@ _MOST_BYTES = 2**31 - 1
 _MOST_SIZE, _TWO_WAVES = 256, 256
 """Sizes of a key and a value, and of both together where registers of a SIMD are those of two waves."""
 _WAVES = ((8, 128), (4, 64), (2, 0))
-"""Of a workgroup, for more queries of a head than so many."""
+"""The waves of a workgroup, each with the number of queries of a head above which it is used."""
 
 
 @dataclass(frozen=True)

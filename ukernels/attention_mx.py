@@ -35,17 +35,17 @@ from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
 
 MFMA = INTRINSICS["MFMA_SCALE_F32_32x32x64_B32"]
 ROWS, DEPTH, VALUES = MFMA.m, MFMA.k, MFMA.acc_outer * MFMA.acc_inner
-"""Of a fragment: rows, what it takes of the other dimension, and numbers that a lane has of a result."""
+"""The rows of a fragment, its depth along the other dimension, and the numbers that a lane has of a result."""
 GROUPS = LANES // ROWS
-"""Of lanes, each with a block of its own."""
+"""The number of groups of lanes, each with a block of its own."""
 STEP, PARTS = 128, 128 // DEPTH
 """Keys of a step, and factors of weights that they are."""
 FRAGMENTS = STEP // ROWS
-"""Of a step's scores."""
+"""The number of fragments of a step's scores."""
 SIZES = 2 * ROWS
 """Values are a multiple of so many: of two fragments for two factors MFMA choose scales from four."""
 STAGGERED = 8
-"""So many waves are two on each SIMD, of which one is a phase behind."""
+"""The number of waves that are two on each SIMD, of which one is a phase behind."""
 _CHUNK, _BANKED = 16, 16
 """Bytes of a chunk; lanes that read one each at a time, from all banks."""
 _POWERS = 8
@@ -168,7 +168,7 @@ class MxPrefill:
 
 @dataclass(frozen=True)
 class Staged:
-    """What LDS has of an operand: rows of a step.
+    """The rows of an operand that LDS has in a step.
 
     Rows of elements of 4 and 8 bits lie one behind the other as they are stored, so that whole cache lines are copied;
     their chunks of 16 bytes lie in an order by which lanes that read the same chunk of their rows meet no bank twice.
@@ -206,7 +206,7 @@ class Staged:
 
     @property
     def chunks(self) -> int:
-        """Of a row."""
+        """The number of chunks of a row."""
         return self.row_bytes // _CHUNK
 
     @property
@@ -217,11 +217,11 @@ class Staged:
 
     @property
     def bytes(self) -> int:
-        """With what waves copy behind the last, of nothing."""
+        """The bytes of LDS, including unused copies of waves behind the last row."""
         return self.turns * self.waves * LANES * self.piece
 
     def exchanged(self, of_fragment: Index) -> Index:
-        """By which number chunks of a row of a fragment change places."""
+        """Returns the number by which chunks of a row of a fragment change places."""
         several = math.gcd(self.chunks, _BANKED)
         return of_fragment % _BANKED // (_BANKED // several)
 
@@ -266,7 +266,7 @@ class _Kernel:
         self._bound()
 
     def _bound(self) -> None:
-        """How many keys a query sees, how many steps there are, and how many of these all queries see whole."""
+        """Finds the number of keys a query sees, that of steps, and that of steps that all queries see whole."""
         spec, keys = self.spec, Index.of(self.spec.keys)
         if not spec.is_causal:
             self.bound, self.steps, self.whole = keys, Index.of(spec.steps), keys // STEP
@@ -313,7 +313,7 @@ class _Kernel:
         self._store(state)
 
     def _moves(self, step: Index) -> Iterator[Values]:
-        """What is asked for, a little behind each MFMA; of that last are the scales of the following step."""
+        """Starts copies, some behind each MFMA, and yields loads: last the scales of the following step."""
         self._copy_keys(step + 2)
         yield []
         self._copy_values(step + 1)
@@ -355,7 +355,7 @@ class _Kernel:
         return select(is_inside, place, BEYOND)
 
     def _key_scales(self, step: Index) -> Values:
-        """A lane's scales of the keys of a step."""
+        """Loads a lane's scales of the keys of a step."""
         depths = self.spec.depths
         return [self._load_scales(3, step, depths, depth, FRAGMENTS) for depth in range(depths)]
 
@@ -386,7 +386,7 @@ class _Kernel:
         builder.async_group()
 
     def _chunk(self, operand: int, copied: Index) -> tuple[Index, Index]:
-        """The row, and the byte in it, of the chunk that a lane copies."""
+        """Returns the row, and the byte in it, of the chunk that a lane copies."""
         staged = self.spec.staged[operand]
         chunk = (copied * LANES + self.lane).here
         row = (chunk // staged.chunks).here
@@ -395,7 +395,7 @@ class _Kernel:
         return row, (chunk % staged.chunks ^ staged.exchanged(of_fragment)) * _CHUNK
 
     def _of_fragment(self, operand: int, copied: Index) -> tuple[Index, Index]:
-        """The same of a piece of a fragment's bytes."""
+        """Returns the same of a piece of a fragment's bytes."""
         staged, size = self.spec.staged[operand], self.spec.staged[operand].fragment_bytes
         byte = ((copied * LANES + self.lane) * staged.piece).here
         lane, fragment = (byte // size % LANES).here, (byte // (size * LANES)).here
@@ -403,7 +403,7 @@ class _Kernel:
         return row, (fragment % staged.depths * GROUPS + lane // ROWS) * size + byte % size
 
     def _group_stride(self, operand: int) -> int:
-        """How far rows of a fragment that lanes have by groups are apart, as `key_order` and `size_order` say."""
+        """Returns the distance of rows that groups of lanes have, as `key_order` and `size_order` say."""
         return DEPTH // GROUPS if operand == 0 and MFMA.holds_blocks(self.w) else VALUES
 
     def _first_row(self, operand: int, fragment: Index) -> Index:
@@ -414,13 +414,13 @@ class _Kernel:
         return fragment // of_part * DEPTH + fragment % of_part * stride
 
     def _row(self, operand: int, fragment: Index | int, of_fragment: Index) -> Index:
-        """The key of a step, or the element of values, that a row of a fragment is."""
+        """Returns the key of a step, or the element of values, that a row of a fragment is."""
         four, stride = MFMA.acc_inner, self._group_stride(operand)
         of_lanes = of_fragment // four % GROUPS * stride + of_fragment // (four * GROUPS) * four + of_fragment % four
         return self._first_row(operand, Index.of(fragment)) + of_lanes
 
     def _key_place(self, step: Index, row: Index, byte: Index) -> tuple[ir.Value, Index]:
-        """Where a byte of a key of a step is, and whether there is one."""
+        """Returns the place of a byte of a key of a step, and whether it exists."""
         spec, size = self.spec, self.spec.staged[0].row_bytes
         key = step * STEP + row
         if spec.padded_keys % STEP:
@@ -428,7 +428,7 @@ class _Kernel:
         return byte < size, (self.key_head * spec.padded_keys + key) * size + byte
 
     def _value_place(self, step: Index, row: Index, byte: Index) -> tuple[ir.Value, Index]:
-        """Where a byte of a step of an element of values is, and whether there is one."""
+        """Returns the place of a byte of a step of an element of values, and whether it exists."""
         spec, staged = self.spec, self.spec.staged[1]
         in_row = (step * staged.row_bytes + byte).here
         length = spec.padded_keys * staged.fragment_bytes // BLOCK
@@ -444,7 +444,7 @@ class _Kernel:
         return [self._fragment(1, step, i, part) for part in range(PARTS) for i in range(self.spec.sums)]
 
     def _fragment(self, operand: int, step: Index, fragment: int, depth: int) -> tuple[int, list[Index]]:
-        """An operand, and where in LDS a lane's bytes of a fragment of a step are."""
+        """Returns an operand, and the places in LDS of a lane's bytes of a fragment of a step."""
         staged = self.spec.staged[operand]
         slot, size = step % 2 * staged.bytes, staged.fragment_bytes
         if not staged.in_rows:
@@ -454,7 +454,7 @@ class _Kernel:
         return operand, [behind + self.chunks[operand][depth * count + i] for i in range(count)]
 
     def _read_chunks(self, operand: int) -> list[Index]:
-        """Where a lane's chunks are, from the first row of a fragment on: of two that groups have, its own."""
+        """Returns the places of a lane's chunks in a fragment at row 0: of two that groups have, its own."""
         staged, of_fragment = self.spec.staged[operand], self.lane % ROWS
         if not staged.in_rows:
             return []
@@ -493,7 +493,7 @@ class _Kernel:
         self, fragments: Iterator[ir.Value], weights: list[Factor], scales: ir.Value, state: Values,
         moves: Iterator[Values],
     ) -> tuple[Values, Values]:  # fmt: skip
-        """The state with values of a step by weights, and with weights; and what has been asked for meanwhile."""
+        """Adds values of a step by weights, and weights, to the state; returns it, and what `moves` has loaded."""
         (high, total, *sums), moved = state, list[ir.Value]()
         for part, weight in enumerate(weights):
             total = _mfma(self._ones(), weight, total)
@@ -526,7 +526,7 @@ class _Kernel:
     # Weights
 
     def _weighed(self, scores: Values, state: Values) -> tuple[list[Factor], Values]:
-        """A lane's weights, with the scales of the blocks that are its own, and the state scaled to fit them."""
+        """Returns a lane's weights, with the scales of its own blocks, and the state rescaled to fit them."""
         of_part = FRAGMENTS // PARTS
         parts = [scores[i * of_part : (i + 1) * of_part] for i in range(PARTS)]
         tops = [[tree(_maximum, [element(each, i) for i in range(VALUES)]) for each in part] for part in parts]
@@ -540,7 +540,7 @@ class _Kernel:
         return weights, [high, *sums]
 
     def _exponents(self, tops: Values) -> tuple[ir.Value, Values]:
-        """Of a lane's own block, and of the block that each of a part's fragments is of, from their largest scores.
+        """Returns exponents of a lane's own block, and of the blocks of a part's fragments, from the largest scores.
 
         The powers of 2 of scores less the exponent are at most what elements can be, in units of the largest power.
         """
@@ -600,7 +600,7 @@ class _Kernel:
 
 
 def _mfma(one: Factor, other: Factor, sums: ir.Value) -> ir.Value:
-    """The product added to sums, behind which LLVM moves nothing that stands in front of it, and the reverse."""
+    """Returns the product added to sums. LLVM moves nothing past it, in either direction."""
     result = builder.scaled_mfma(MFMA, one, other, sums)
     builder.sched_barrier()
     return result
@@ -622,15 +622,16 @@ def _maximum(one: ir.Value, other: ir.Value) -> ir.Value:
 
 
 def _alone(name: str, *operands: ir.Value) -> ir.Value:
-    """An instruction on f32. LLVM would make packed ones of two, which wait for matrix instructions of other waves."""
+    """Writes an instruction on f32. LLVM would pack two of them, which wait for matrix instructions of other waves."""
     text = f"{name} {', '.join(f'${i}' for i in range(len(operands) + 1))}"
     constraints = ",".join(["=v"] + ["v"] * len(operands))
     return llvm.InlineAsmOp(operands[0].type, list(operands), text, constraints, has_side_effects=False).res
 
 
 def _powers(scores: Values, scale: ir.Value, more: ir.Value) -> Values:
-    """2 to the power of score · scale + more. LLVM would multiply two at a time, which nothing does beside MFMA.
+    """Returns 2 to the power of score · scale + more.
 
+    LLVM would multiply two at a time, which does not run beside MFMA.
     Nothing waits for what is in front of it; behind the last power is the wait state that its use needs.
     """
     count = len(scores)
