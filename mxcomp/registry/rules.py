@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,7 +105,7 @@ class Ukernel:
         """Returns the types of LHS, RHS, LHS scales, RHS scales and accumulator, in the current context."""
         return argument_types(self.function()) if self.instance is None else self.instance.arguments()
 
-    @property
+    @cached_property
     def objection(self) -> str:
         """Returns why the GPU cannot run it; "" if it can."""
         if not self._is_for_arch:
