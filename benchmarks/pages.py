@@ -61,8 +61,9 @@ _MODELS = {
 _DECODERS = (
     ("llama3-8b", "1,16", "1024,8192"), ("llama3-70b", "1,16,64", "1024"), ("llama3-405b", "1", "1024"),
     ("gpt-oss-20b", "1,16,64", "1024"), ("qwen3-30b-a3b", "1,16,64", "1024"),
+    ("deepseek-v3", "1", "1024"),
 )  # fmt: skip
-"""The models of docs/models.md, with their --batch and --context. Each takes minutes."""
+"""The models of docs/models.md, with their --batch and --context. Each takes minutes; DeepSeek V3 takes 7 GB."""
 _TOKENS = ((1, 4), (8, 32), (64, 256), (512, 2048), (4096, 16384), (16385, 1 << 30))
 _LAYERS = ((16384, 16384), (8192, 8192), (7168, 8192), (8192, 3584), (8192, 1024), (5120, 2880), (1280, 8192))
 """N and K: of Llama 3 70B at 8 ranks, and others."""
