@@ -1,11 +1,13 @@
-"""Examines a launch without executing it: one workgroup in full, and which workgroups load the same data.
+"""Examines a launch without executing it: what its workgroups execute, and which of them load the same data.
 
-One workgroup is traced; the loads of others are computed from samples (`mxcomp.sim.timing.sharing`). The order of
-dispatch determines which workgroups run at the same time.
+Three workgroups are traced, and a sample of them where these do not execute the same, as in causal attention; the loads
+of others are computed from samples (`mxcomp.sim.timing.sharing`). The order of dispatch determines which workgroups run
+at the same time.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +38,8 @@ class Examination:
 
     Attributes:
         target: The GPU.
-        parts: Traces of a workgroup, and how often each counts: ((trace, 1.0),) unless a loop was extrapolated.
+        parts: Traces of workgroups, and how often each counts: ((trace, 1.0),) unless workgroups differ, or a loop was
+            extrapolated.
         resident: Workgroups of a CU that run at the same time.
         batches: In the order of dispatch.
         load_bytes, store_bytes: Moved by a workgroup from and to global memory.
@@ -130,15 +133,42 @@ class Examiner:
         self._asks = asks
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
-        """Sets `examination`, from the first of the workgroups in full; its counters are multiplied."""
+        """Sets `examination`, from some of the workgroups in full; the mean of their counters is multiplied."""
         program = TracedProgram.of(dispatch.program)
         with np.errstate(all="ignore"):
-            trace = Recorder(dispatch, dispatch.workgroups[0], program).run()
+            traces = _sampled(dispatch, program)
+            trace = max(traces, key=lambda each: each.steps)
             survey = Survey(dispatch, program, trace)
             depends = _depends(dispatch, program, trace) if self._asks else ""
-            self.examination = replace(_examination(dispatch, trace, survey), depends=depends)
-        times = len(dispatch.workgroups)
-        return {trace.workgroup: Counter({event: times * count for event, count in trace.counters.items()})}
+            self.examination = replace(_examination(dispatch, traces, trace, survey), depends=depends)
+        total: Counters = Counter()
+        for each in traces:
+            total.update(each.counters)
+        times = len(dispatch.workgroups) / len(traces)
+        return {trace.workgroup: Counter({event: round(times * count) for event, count in total.items()})}
+
+
+_PROBES, _SAMPLES = 2, 16
+"""The numbers of workgroups beside the first that show whether all execute the same, and of those that stand for all
+where they do not."""
+
+
+def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
+    """Returns the trace of the first workgroup alone if others execute as much, else those of a sample.
+
+    The sample has the first and the last workgroup, one of which is the longest where the length follows the number.
+    """
+    x, y, z = dispatch.grid
+    total, draw = x * y * z, random.Random(0)
+
+    def traced(number: int) -> Trace:
+        return Recorder(dispatch, (number % x, number // x % y, number // (x * y)), program).run()
+
+    first = Recorder(dispatch, dispatch.workgroups[0], program).run()
+    probes = [traced(number) for number in {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}]
+    if all(each.steps == first.steps for each in probes):
+        return [first]
+    return [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
 
 
 def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
@@ -160,7 +190,16 @@ def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
     return ""
 
 
-def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examination:
+def _parts(traces: Sequence[Trace], longest: Trace, batches: int) -> tuple[tuple[Trace, float], ...]:
+    """Returns the weights of traces in the cycles of a batch. Workgroups of later batches start when any has ended, so
+    batches take the mean of all; only at the end of a launch CUs wait for the longest one."""
+    if len(traces) == 1:
+        return ((longest, 1.0),)
+    share = (1 - 1 / batches) / len(traces)
+    return ((longest, 1 / batches), *((each, share) for each in traces if share))
+
+
+def _examination(dispatch: Dispatch, traces: Sequence[Trace], trace: Trace, survey: Survey) -> Examination:
     grid = dispatch.grid
     descriptor = dispatch.program.kernel.descriptor
     target = dispatch.target
@@ -168,17 +207,19 @@ def _examination(dispatch: Dispatch, trace: Trace, survey: Survey) -> Examinatio
     total = grid[0] * grid[1] * grid[2]
     resident = max(1, min(shape.waves_per_simd * SIMDS // dispatch.waves, -(-total // target.cus)))
     sharing = Sharing(survey, grid, target.xcds)
+    batches = sharing.batches(resident * target.cus)
+    loaded, stored = (sum(moved_bytes(each, kind) for each in traces) / len(traces) for kind in _KINDS)
     return Examination(
         target=target,
         kernel=dispatch.program.kernel.name,
-        parts=((trace, 1.0),),
+        parts=_parts(traces, trace, sum(each.count for each in batches)),
         resident=resident,
-        batches=sharing.batches(resident * target.cus),
-        load_bytes=moved_bytes(trace, "load"),
-        store_bytes=moved_bytes(trace, "store"),
+        batches=batches,
+        load_bytes=loaded,
+        store_bytes=stored,
         wide=_part(trace, _WIDE),
         fitted=dispatch.waves == SIMDS and _part(trace, _NARROW) == 1,
-        unique_bytes=sharing.unique_bytes() + total * moved_bytes(trace, "store"),
+        unique_bytes=sharing.unique_bytes() + total * stored,
         workgroups=total,
-        flops=total * matrix_flops(trace),
+        flops=total * sum(map(matrix_flops, traces)) / len(traces),
     )

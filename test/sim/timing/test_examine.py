@@ -278,6 +278,33 @@ def test_what_binds_is_named() -> None:
         assert each.bound == "launch" or each.saved[each.bound] == max({**each.saved, "launch": 0.0}.values())
 
 
+UNEVEN = STRIDED.with_name("uneven.ll")
+
+
+def test_workgroups_that_differ_take_their_mean_and_at_the_end_the_longest() -> None:
+    """Of loops of 1 to 1000 times: in one batch the longest counts, in many the mean, and the longest once."""
+    device, machine = Device(memory_bytes=1 << 20), mi355x().machine
+    (kernel,) = device.load(code_object(UNEVEN)).kernels.values()
+    result = device.alloc(64)
+
+    def examined(workgroups: int, period: int) -> Examination:
+        examiner = Examiner()
+        device.launch(kernel, (workgroups,), (64,), struct.pack("<QIf", result.address, period, 0.5), engine=examiner)
+        return examiner.examination
+
+    def steps(work: Examination) -> float:
+        return sum(weight * trace.steps for trace, weight in work.parts)
+
+    once = examined(4096, 1)
+    assert [weight for _, weight in once.parts] == [1.0]
+    each = steps(examined(2, 2)) - steps(once)
+    few, many = examined(200, 1000), examined(1 << 20, 1000)
+    assert steps(few) == pytest.approx(steps(once) + 199 * each)
+    assert steps(many) == pytest.approx(steps(once) + 499.5 * each, rel=0.3)
+    first, last = (replayed(work, machine, 300.0, 30.0, True).cycles for work in (examined(200, 1), few))
+    assert last - first == pytest.approx(199 * (replayed(examined(200, 2), machine, 300.0, 30.0, True).cycles - first))
+
+
 def test_endless_kernels_end(tmp_path: Path) -> None:
     """As many instructions as a launch may have."""
     kernels = Kernels(checkout.make(tmp_path))
