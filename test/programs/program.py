@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -20,7 +20,7 @@ NAMED = "named"
 UKERNELS = {"fastest": 6, "benefit": 2, NAMED: 3, "none": 1}
 """How ukernels are chosen; "named": any that takes what the program has, also far larger than a drawn product."""
 DATA_TILING = {True: 6, False: 1.3}
-APART = {"in rows": 0.04, "few of any": 0.05, "in parts": 0.05, "in place": 0.06}
+APART = {"in rows": 0.04, "few of any": 0.05, "in parts": 0.05, "in place": 0.06, "decoder layers": 0.05}
 """How often a program is for ukernels that read LHS as it is stored, of a dynamic M, few rows of which a version
 quantises, has K in parts wherever it can be, or sorts, scatters and scans in place: drawn apart from all else, which
 stays as it was."""
@@ -87,6 +87,8 @@ def _draw(
     rare = [name for name, often in APART.items() if random.Random(f"{seed} {name}").random() < often]
     if not theme and rare:
         theme, way = rare[0], "plain"
+    if theme == "decoder layers":
+        theme, way = (theme, "torch") if torch_models.AVAILABLE else ("", way)
     way = "plain" if way == "torch" and not torch_models.AVAILABLE else way
     dice.features.add(f"way:{way}")
     ukernels, data_tiling = dice.pick(UKERNELS), dice.pick(DATA_TILING)
@@ -101,10 +103,11 @@ def _draw(
     if not data_tiling:
         dice.features.add("data tiling:off")
     if way == "torch":
-        text, x, result = torch_models.draw(dice)
-        functions, parameters, products, state = [Function("main", [x], [result])], {}, 0, {}
+        text, (functions, *later) = _torch_draw(theme)(dice)
+        parameters, products, state = {}, 0, {}
     else:
         text, module, functions = draw_module(dice, way in ("parameters", "packed"), theme, before)
+        later = []
         parameters, products, state = module.parameters, module.products, module.state
     versions = dice.pick(VERSIONS)  # after all else, which stays as it was for a seed
     if theme == "few of any":
@@ -115,9 +118,18 @@ def _draw(
         ukernels = _named(dice) if theme != "in rows" else dice.pick([each.name for each in _IN_ROWS])
     drawn = Program(
         seed, text, functions, frozenset(dice.features), way, ukernels, data_tiling, versions, parameters, products,
-        has_parts=theme == "in parts",
+        has_parts=theme == "in parts", later=tuple(later),
     )  # fmt: skip
     return drawn, state
+
+
+def _torch_draw(theme: str) -> Callable[[Dice], tuple[str, list[list[Function]]]]:
+    """What draws a model in PyTorch, which is imported where it is needed."""
+    if theme != "decoder layers":
+        return torch_models.draw
+    import torch_decoders
+
+    return torch_decoders.draw
 
 
 def _named(dice: Dice) -> str:

@@ -12,6 +12,7 @@ from drawing import Dice
 from elementwise import BINARY, UNARY, computed, converted
 from mx_operands import KINDS, Operand
 from nodes import BLOCK, FLOATS, SCALE, Node
+from themes import Function
 
 from mxcomp import formats
 
@@ -28,8 +29,8 @@ BETWEEN = {"": 2, "relu": 2, "residual": 1, "half": 1}
 AVAILABLE = importlib.util.find_spec("torch") is not None
 
 
-def draw(dice: Dice) -> tuple[str, np.ndarray, Node]:
-    """The module's text, the argument, and the result of its function @main."""
+def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
+    """The module's text, and its function, which is called once."""
     import torch
 
     import mxcomp.torch
@@ -55,7 +56,7 @@ def draw(dice: Dice) -> tuple[str, np.ndarray, Node]:
     dims = {int(name[1:]): torch.export.Dim(name, min=2, max=512) for name in names}
     x = torch.from_numpy(data.astype(np.float32)).to(dtype)
     exported = mxcomp.torch.export(model, (x,), dynamic_shapes=(dims,) if dims else None)
-    return str(exported), data, node
+    return str(exported), [[Function("main", [data], [node])]]
 
 
 def _in_batches(node: Node, lead: tuple[int, ...]) -> Node:

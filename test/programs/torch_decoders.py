@@ -1,0 +1,359 @@
+"""Decoder layers in PyTorch drawn at random: norms, rotary embeddings, attention, caches; and their meaning.
+
+A layer is called several times: a prompt and tokens behind it, where it has a cache. What is right is the same layer in
+float64; results may be off by a few times what PyTorch's own in the layer's type are, or, where numbers are quantised
+and may so fall on the other side of a rounding, by what a few of them make.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from drawing import Dice
+from nodes import FLOATS, Node
+from themes import Function
+from torch import Tensor, nn
+from torch.nn import functional
+
+import mxcomp.torch
+from mxcomp.ir.quantisation import UNQUANTISED
+from mxcomp.torch import ScaledLinear
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+LOOSE = {"bf16": 2.0**-7, "f16": 2.0**-9, "f32": 2.0**-17}
+"""How far off results may be at least, by the largest of them."""
+QUANTISED, TIMES = 2.0**-3, 4
+KIND = {"bf16": 4, "f16": 1, "f32": 0.4}
+SIZES = {64: 4, 80: 1, 96: 1, 128: 2, 32: 0.4}
+HEADS = {(2, 1): 2, (4, 2): 2, (4, 1): 1, (2, 2): 1, (3, 3): 0.5, (6, 2): 0.5}
+"""Heads of queries and of keys."""
+HIDDEN = {64: 3, 128: 3, 256: 1}
+BATCH = {1: 3, 2: 2, 3: 0.5}
+PROMPT = {1: 3, 2: 1, 3: 1, 5: 1, 16: 0.7, 33: 0.7, 40: 0.3}
+LENGTH = {16: 1, 40: 1, 64: 2, 72: 0.5, 96: 1, 130: 0.3}
+"""Rows of a cache, or, without, tokens."""
+CALLS = {1: 1, 2: 2, 3: 1}
+NORMS = {"rms": 4, "plain rms": 1, "spelled rms": 3, "layer": 1.5, "plain layer": 0.7, "": 0.7}
+ROTATIONS = {"half": 4, "interleaved": 2, "": 1}
+FORMS = {"sdpa": 3, "sdpa of all heads": 1, "spelled": 3}
+MASKS = {"truth": 3, "numbers": 2}
+CACHES = {"index_copy": 3, "index_put": 2, "where": 2, "rolled": 0.7, "": 2}
+LINEARS = {"plain": 5, "weight": 2, "mx": 2}
+JOINED = {"apart": 3, "joined": 1}
+LAST = {"": 2, "gated": 3, "gelu": 1, "top-k": 1.5}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a layer is made of."""
+
+    kind: str
+    hidden: int
+    heads: int
+    key_heads: int
+    size: int
+    batch: int
+    prompt: int
+    length: int
+    norm: str
+    epsilon: float
+    head_norm: bool
+    rotation: str
+    rotated: int
+    form: str
+    mask: str
+    window: int | None
+    cap: float | None
+    has_sinks: bool
+    cache: str
+    is_state: bool
+    by_sequence: bool
+    padded: bool
+    joined: str
+    has_bias: bool
+    residual: bool
+    last: str
+
+    @property
+    def scale(self) -> float:
+        return self.size**-0.5
+
+
+def chosen(dice: Dice) -> Choice:
+    heads, key_heads = dice.pick(HEADS)
+    size, cache, form = dice.pick(SIZES), dice.noted("kept rows", CACHES), dice.noted("attention", FORMS)
+    length = dice.pick(LENGTH)
+    spelled = form == "spelled"
+    batch = dice.pick(BATCH)
+    prompt = min(dice.pick(PROMPT), length // 3) if cache else length
+    window = dice.pick([3, 8, 20]) if dice.chance(0.3, "window") else None
+    return Choice(
+        kind=dice.noted("torch", KIND), hidden=dice.pick(HIDDEN), heads=heads, key_heads=key_heads, size=size,
+        batch=batch, prompt=prompt, length=length, norm=dice.noted("norm", NORMS), epsilon=dice.pick([1e-5, 1e-6, 0.1]),
+        head_norm=dice.chance(0.2, "norm of heads"), rotation=dice.noted("rotary", ROTATIONS),
+        rotated=size // 2 if dice.chance(0.25, "rotary:partial") else size, form=form, mask=dice.noted("mask", MASKS),
+        window=window, cap=dice.pick([5.0, 30.0]) if spelled and dice.chance(0.3, "cap") else None,
+        has_sinks=spelled and dice.chance(0.4, "sinks"), cache=cache,
+        is_state=cache not in ("", "rolled") and dice.chance(0.5, "state"),
+        by_sequence=cache in ("index_put", "where") and batch > 1 and dice.chance(0.5, "position:by sequence"),
+        padded=not window and dice.chance(0.25, "padded"), joined=dice.noted("qkv", JOINED),
+        has_bias=dice.chance(0.3, "bias"), residual=dice.chance(0.4, "residual"), last=dice.noted("behind", LAST),
+    )  # fmt: skip
+
+
+class Scaled(nn.Module):
+    """A linear layer of MX, which computes from f32 where all is in float64."""
+
+    def __init__(self, inner: ScaledLinear) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.float()).double() if x.dtype == torch.float64 else self.inner(x)
+
+
+class Norm(nn.Module):
+    """A norm of the last dimension."""
+
+    def __init__(self, name: str, size: int, epsilon: float, numbers: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.name, self.epsilon = name, epsilon
+        self.weight = None if "plain" in name or not name else nn.Parameter(1 + numbers(size) / 4)
+        self.bias = nn.Parameter(numbers(size) / 4) if name == "layer" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.name == "spelled rms":
+            wide = x.double() if x.dtype == torch.float64 else x.float()
+            return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.epsilon)).to(x.dtype)
+        if self.name.endswith("rms"):
+            return functional.rms_norm(x, x.shape[-1:], self.weight, self.epsilon)
+        return functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.epsilon) if self.name else x
+
+
+class Layer(nn.Module):
+    """Gets tokens [batch, tokens, hidden], one position or one for each sequence, perhaps lengths and caches."""
+
+    def __init__(self, choice: Choice, dice: Dice) -> None:
+        super().__init__()
+        self.choice = it = choice
+        generator = torch.Generator().manual_seed(int(dice.numbers.integers(2**31)))
+
+        def numbers(*sizes: int) -> Tensor:
+            return torch.randn(sizes, generator=generator)
+
+        def linear(inputs: int, outputs: int, bias: bool = False) -> nn.Module:
+            made = nn.Linear(inputs, outputs, bias)
+            made.weight.data = numbers(outputs, inputs) * numbers(outputs, 1) * inputs**-0.5
+            if bias:
+                made.bias.data = numbers(outputs)
+            kind = dice.noted("linear", LINEARS)
+            if kind == "plain":
+                return made
+            formats = dice.pick(["E2M1", "E4M3"]), UNQUANTISED if kind == "weight" else dice.pick(["E2M1", "E4M3"])
+            return Scaled(ScaledLinear.from_linear(made, *formats))
+
+        widths = [it.heads * it.size, it.key_heads * it.size, it.key_heads * it.size]
+        self.widths = widths
+        self.norm, self.norm2 = (Norm(it.norm, it.hidden, it.epsilon, numbers) for _ in range(2))
+        self.head_norms = nn.ModuleList(
+            Norm("spelled rms", it.size, it.epsilon, numbers) for _ in range(2 * it.head_norm)
+        )
+        joined = [sum(widths)] if it.joined == "joined" else widths
+        self.qkv = nn.ModuleList(linear(it.hidden, width, it.has_bias) for width in joined)
+        self.out = linear(widths[0], it.hidden, it.has_bias)
+        self.sinks = nn.Parameter(3 * numbers(it.heads)) if it.has_sinks else None
+        inner = 2 * it.hidden
+        shapes = {"gated": [(0, 1), (0, 1), (1, 0)], "gelu": [(0, 1), (1, 0)]}.get(it.last, [])
+        self.mlp = nn.ModuleList(linear((it.hidden, inner)[a], (it.hidden, inner)[b]) for a, b in shapes)
+        if it.last == "top-k":
+            self.router = nn.Parameter(torch.randint(-3, 4, (16, it.hidden), generator=generator).float())
+            self.experts = nn.Parameter(numbers(16, it.hidden))
+        frequencies = 10000.0 ** (-torch.arange(0, it.rotated, 2) / it.rotated)
+        self.register_buffer("frequencies", frequencies, persistent=False)
+        for name in ("keys", "values") if it.is_state else ():
+            self.register_buffer(name, torch.zeros(it.batch, it.key_heads, it.length, it.size))
+
+    def rotation(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [batch or 1, 1, tokens, rotated / 2]."""
+        angles = at[:, None, :, None].float() * self.frequencies.float()
+        return angles.cos(), angles.sin()
+
+    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        it, kind = self.choice, x.dtype
+        x, rest = x[..., : it.rotated], x[..., it.rotated :]
+        if it.rotation == "half":
+            cos, sin = (torch.cat([table, table], -1).to(kind) for table in (cos, sin))
+            first, second = x.chunk(2, -1)
+            x = x * cos + torch.cat([-second, first], -1) * sin
+        else:
+            a, b = x[..., ::2], x[..., 1::2]
+            cos, sin = cos.to(kind), sin.to(kind)
+            x = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+        return torch.cat([x, rest], -1) if rest.shape[-1] else x
+
+    def written(self, old: Tensor, new: Tensor, at: Tensor) -> Tensor:
+        """A cache [batch, heads, length, size] with rows at places [batch or 1, tokens]."""
+        it, tokens = self.choice, new.shape[2]
+        if it.cache == "rolled":
+            return torch.cat([old[:, :, tokens:], new], 2)
+        if it.cache == "index_copy":
+            return old.index_copy(2, at[0], new)
+        if it.cache == "where":
+            place = torch.arange(it.length)[None] - at[:, :1]
+            meant = (place >= 0) & (place < tokens)
+            if tokens > 1:
+                rows = place.clamp(0, tokens - 1)[:, None, :, None].expand(it.batch, it.key_heads, -1, it.size)
+                new = new.gather(2, rows)
+            return torch.where(meant[:, None, :, None], new, old)
+        old = old.clone()
+        if it.by_sequence:
+            old[torch.arange(it.batch)[:, None], :, at] = new.transpose(1, 2)
+        else:
+            old[:, :, at[0]] = new
+        return old
+
+    def seen(self, at: Tensor, keys: int, lengths: Tensor | None) -> Tensor:
+        """Which keys queries see, [batch or 1, 1, tokens, keys]."""
+        it, key = self.choice, torch.arange(keys)
+        if it.cache == "rolled":  # whose last row is that of the last token
+            key = key - keys + 1 + at[:, -1:, None]
+        query = at[:, :, None]
+        found = (key <= query) & (key >= 0)
+        if it.window is not None:
+            found = found & (key > query - it.window)
+        if lengths is not None:
+            found = found & (key < lengths[:, None, None])
+        return found[:, None]
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+        it = self.choice
+        lowest = torch.finfo(torch.bfloat16).min if q.dtype != torch.float16 else torch.finfo(torch.float16).min
+        mask = seen if it.mask == "truth" else torch.where(seen, 0.0, lowest).to(q.dtype)
+        group = it.heads // it.key_heads
+        if it.form == "sdpa":
+            return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=group > 1)
+        k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v))
+        if it.form == "sdpa of all heads":
+            return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=it.scale)
+        scores = q @ k.transpose(2, 3) * it.scale
+        if it.cap is not None:
+            scores = torch.tanh(scores / it.cap) * it.cap
+        scores = scores.masked_fill(~seen, lowest) if it.mask == "truth" else scores + mask
+        if self.sinks is not None:
+            sinks = self.sinks.reshape(1, -1, 1, 1).expand(q.shape[0], -1, q.shape[2], 1)
+            scores = torch.cat([scores, sinks], -1)
+            scores = scores - scores.max(-1, keepdim=True).values
+        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+        return scores.softmax(-1, dtype=wide).to(q.dtype)[..., : v.shape[2]] @ v
+
+    def behind(self, x: Tensor, given: Tensor) -> Tensor:
+        """What follows attention; experts are chosen by the layer's argument, of whole numbers: so their order is
+        exact."""
+        if self.choice.last == "top-k":
+            scores = given.float() @ self.router.float().T + torch.arange(16) / 16
+            weights, places = scores.topk(3)
+            return x + ((weights / 8).softmax(-1).to(x.dtype)[..., None] * self.experts[places]).sum(-2)
+        y = self.norm2(x)
+        if self.choice.last == "gated":
+            gate, up, down = self.mlp
+            return x + down(functional.silu(gate(y)) * up(y))
+        if self.choice.last == "gelu":
+            return x + self.mlp[1](functional.gelu(self.mlp[0](y)))
+        return x
+
+    def forward(
+        self, x: Tensor, position: Tensor, lengths: Tensor | None = None, before: Tensor | None = None,
+        keys: Tensor | None = None, values: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        it, (batch, tokens, _) = self.choice, x.shape
+        given = x
+        x = x if before is None else x + before
+        normed = self.norm(x)
+        parts = [layer(normed) for layer in self.qkv]
+        if len(parts) == 1:
+            parts = list(parts[0].split(self.widths, -1))
+        q, k, v = (part.view(batch, tokens, -1, it.size).transpose(1, 2) for part in parts)
+        if it.head_norm:
+            q, k = (norm(part) for norm, part in zip(self.head_norms, (q, k), strict=True))
+        at = position[:, None] + torch.arange(tokens)
+        if it.rotation:
+            tables = self.rotation(at)
+            q, k = (self.rotated(part, *tables) for part in (q, k))
+        if it.cache:
+            old = (self.keys, self.values) if it.is_state else (keys, values)
+            k, v = (self.written(cache, rows, at) for cache, rows in zip(old, (k, v), strict=True))
+            if it.is_state:
+                self.keys.copy_(k)
+                self.values.copy_(v)
+        found = self.attention(q, k, v, self.seen(at, k.shape[2], lengths))
+        x = x + self.out(found.transpose(1, 2).reshape(batch, tokens, -1))
+        x = self.behind(x, given)
+        return (x, k, v) if it.cache and not it.is_state else (x,)
+
+
+def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
+    """The text of a module of one layer, and the functions that are called, one behind the other."""
+    choice = chosen(dice)
+    dtype = DTYPES[choice.kind]
+    layer = Layer(choice, dice).eval().requires_grad_(False).to(dtype)
+    exact = copy.deepcopy(layer).double()
+    exact.frequencies = layer.frequencies = layer.frequencies.float()
+    model = copy.deepcopy(layer)  # whose state stays as it is at first
+    count, apart = dice.pick(CALLS) if choice.cache else 1, choice.prompt > 1 and dice.chance(0.15, "two functions")
+    calls = [("main", choice.prompt)] + [("token", 1) if apart else ("main", choice.prompt)] * (count - 1)
+    functions: dict[str, Any] = {}
+    rounds: list[list[Function]] = []
+    caches: tuple[Tensor, ...] = ()
+    if choice.cache and not choice.is_state:
+        shape = choice.batch, choice.key_heads, choice.length, choice.size
+        caches = tuple(torch.from_numpy(dice.numbers.normal(size=shape)).to(dtype) for _ in "kv")
+    first = int(dice.numbers.integers(0, max(1, choice.length - 3 * choice.prompt))) if choice.by_sequence else 0
+    position = torch.tensor([first, *([0] * (choice.batch - 1))] if choice.by_sequence else [0])
+    if choice.by_sequence and choice.batch > 1:
+        position = position.roll(1)
+    for name, tokens in calls:
+        given = _arguments(choice, dice, tokens, position, dtype)
+        if caches:
+            given |= dict(zip(("keys", "values"), caches, strict=True))
+        if name not in functions:
+            functions[name] = torch.export.export(model, (), given, strict=False)
+        with torch.no_grad():
+            right = exact(**{key: each.double() if each.is_floating_point() else each for key, each in given.items()})
+            found = layer(**given)
+        caches = found[1:]
+        results = [_node(choice, layer, *pair) for pair in zip(right, found, strict=True)]
+        rounds.append([Function(name, [_array(each) for each in given.values()], results)])
+        position = position + tokens
+    return str(mxcomp.torch.export(functions)), rounds
+
+
+def _arguments(choice: Choice, dice: Dice, tokens: int, position: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+    def whole() -> Tensor:
+        data = dice.numbers.integers(-8, 9, (choice.batch, tokens, choice.hidden))
+        return torch.from_numpy(data.astype(np.float32)).to(dtype) / 4
+
+    given = {"x": whole(), "position": position}
+    if choice.padded:
+        most = int(position.max()) + tokens
+        given["lengths"] = torch.from_numpy(dice.numbers.integers(1, most + 1, choice.batch))
+    if choice.residual:
+        given["before"] = whole()
+    return given
+
+
+def _node(choice: Choice, layer: Layer, exact: Tensor, found: Tensor) -> Node:
+    data, off = exact.numpy(), (found.double() - exact).abs().max().item()
+    inputs = {each.formats[1] for each in layer.modules() if isinstance(each, ScaledLinear)}
+    kinds = {choice.kind} | inputs & {UNQUANTISED}
+    loose = QUANTISED if inputs - {UNQUANTISED} else max(LOOSE[kind] for kind in kinds)
+    return Node(None, data, choice.kind, np.full(data.shape, max(TIMES * off, loose * exact.abs().max().item())))
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    kind = next((name for name, dtype in DTYPES.items() if dtype == tensor.dtype), None)
+    return tensor.numpy() if kind is None else tensor.float().numpy().astype(FLOATS[kind])
