@@ -31,6 +31,7 @@ from mxcomp.errors import InternalError, UkernelError
 from mxcomp.layout import ACC, LHS
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import KERNEL, UKERNEL
+from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.result_tiles import BATCHED, TILED
@@ -167,6 +168,14 @@ def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
 def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
     """Returns the result with an additional dimension, inserted where lanes write it, as consumers then still fuse."""
     loop = graph.producer(value)
+    if loop is not None and loop.name == "tensor.collapse_shape":  # of units that are two dimensions where lanes write
+        stored = ir.RankedTensorType(loop.operands[0].type)
+        batched = ir.RankedTensorType.get([1, *stored.shape], stored.element_type)
+        groups = [[0], *([i + 1 for i in group] for group in reassociation(loop))]
+        collapsed = tensor.CollapseShapeOp(kind, _batched_result(loop.operands[0], batched), groups).result
+        value.replace_all_uses_with(collapsed)
+        loop.erase()
+        return collapsed
     inserts = [op for op in graph.walk(loop) if op.name == "tensor.parallel_insert_slice"] if loop else []
     if loop is None or loop.name != "scf.forall" or len(loop.results) != 1 or len(inserts) != 1:
         return tensor.ExpandShapeOp(kind, value, _groups(kind.rank), [], list(kind.shape)).result

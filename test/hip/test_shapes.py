@@ -13,6 +13,7 @@ from shapes import Shaped
 
 import mxcomp
 from mxcomp.measuring.assembly import FLAG, read_dump
+from mxcomp.options import FASTEST
 from mxcomp.run.runtime import RunError
 
 SLOW = pytest.mark.slow
@@ -179,16 +180,17 @@ def test_accumulator(orders: tuple[str, str, str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "shaped",
+    ("shaped", "ukernels"),
     [
-        Shaped(60, 132, 96, batch=3, orders=BATCHED),
-        pytest.param(Shaped(60, 132, 96, batch=3, orders=BATCHED, dynamic="m", types=(E4M3, FP4)), marks=SLOW),
-        pytest.param(Shaped(60, 132, 96, batch=3, orders=FOLDED), marks=SLOW),
-        Shaped(60, 132, 96, batch=3, orders=FOLDED, dynamic="b", types=(E2M3, E4M3)),
+        (Shaped(60, 132, 96, batch=3, orders=BATCHED, types=(FP4, FP4)), f"mx_{FP4}_{FP4}_f32_m128_n128_k512"),
+        pytest.param(Shaped(60, 132, 96, batch=3, orders=BATCHED), FASTEST, marks=SLOW),
+        pytest.param(Shaped(60, 132, 96, batch=3, orders=BATCHED, dynamic="m", types=(E4M3, FP4)), FASTEST, marks=SLOW),
+        pytest.param(Shaped(60, 132, 96, batch=3, orders=FOLDED), FASTEST, marks=SLOW),
+        (Shaped(60, 132, 96, batch=3, orders=FOLDED, dynamic="b", types=(E2M3, E4M3)), FASTEST),
     ],
     ids=str,
 )
-def test_consumers_of_a_batch(shaped: Shaped, tmp_path: Path) -> None:
+def test_consumers_of_a_batch(shaped: Shaped, ukernels: str, tmp_path: Path) -> None:
     """A factor for each row, a bias and a residual become part of the matmul's kernel, without scratch memory."""
     b, m, n = ("?" if axis in shaped.dynamic else str(size) for axis, size in zip("bmn", (3, 60, 132), strict=True))
     result = f"tensor<{b}x{m}x{n}xf32>"
@@ -198,7 +200,8 @@ def test_consumers_of_a_batch(shaped: Shaped, tmp_path: Path) -> None:
     sizes = {"b": "%a_f0", "m": "%a_f1"}.get(shaped.dynamic, "")
     consumer = CONSUMER.format(r=result, sizes=sizes, others=", ".join(others), names=", ".join(names))
     text = shaped.text().replace(f") -> {result}", f"{arguments}) -> {result}", 1)
-    program = mxcomp.compile(text.replace("  return %r", f"{consumer}  return %y"), iree_flags=(f"{FLAG}={tmp_path}",))
+    text = text.replace("  return %r", f"{consumer}  return %y")
+    program = mxcomp.compile(text, ukernels=ukernels, iree_flags=(f"{FLAG}={tmp_path}",))
     kernels = read_dump(tmp_path)
     assert len(kernels) == 5
     assert [kernel.scratch_bytes for kernel in kernels] == [0] * 5
