@@ -49,7 +49,6 @@ from mxcomp.ukernels.attention_prefill import Prefill
 
 _MASK = 3
 """The operand of a kernel that is a mask, if it has one."""
-_LOWEST = -2.3e38
 
 OPTIONS = ("ukernels", "reference")
 
@@ -234,7 +233,7 @@ def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
         return arith.SelectOp(seen, nothing, lowest).result
 
     def lifted(number: ir.Value) -> ir.Value:
-        return arith.MaximumFOp(number, arith.ConstantOp(type_, _LOWEST).result).result
+        return arith.MaximumFOp(number, arith.ConstantOp(type_, attention.LOWEST).result).result
 
     f32 = ir.F32Type.get()
     if isinstance(type_, ir.IntegerType):

@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from mxcomp.matching import positions, softmax
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
-from mxcomp.matching.softmax import Access
+from mxcomp.matching.softmax import Access, Hidden
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Reach, Stored, Subscript
@@ -33,6 +34,8 @@ ATTENTION = "iree_linalg_ext.attention"
 NAMES = (ATTENTION, softmax.PRODUCT)
 """The names of operations that may be an attention."""
 
+LOWEST = -2.3e38
+"""A number that hides a score it is added to, and is finite times log2(e)."""
 _TYPES = ("bf16", "f16")
 _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
@@ -119,7 +122,23 @@ def _spelled(op: ir.Operation) -> Form | None:
         return None
     places = found.query, found.key, found.value
     axes = {index.axis: index.extent for place in places for index in place.indices}
-    return Form(op, found.result, *places, axes, found.scale, found.cap, found.mask, found.sink)
+    mask = _as_added(op, found.mask) if isinstance(found.mask, Hidden) else found.mask
+    return Form(op, found.result, *places, axes, found.scale, found.cap, mask, found.sink)
+
+
+def _as_added(op: ir.Operation, hidden: Hidden) -> Access:
+    """Builds, in front of the attention, what hides as much if it is added to scores."""
+    value = hidden.values.value
+    f32 = ir.F32Type.get()
+    lowest = LOWEST if math.isfinite(hidden.number) else hidden.number
+
+    def number(truth: ir.Value) -> ir.Value:
+        nothing, low = (arith.ConstantOp(f32, each).result for each in (0.0, lowest))
+        return arith.SelectOp(truth, *((low, nothing) if hidden.truth else (nothing, low))).result
+
+    with ir.InsertionPoint(op), op.location:
+        kind = build.tensor_type(build.static_sizes(value), f32)
+        return Access(build.elementwise(kind, [value], number), hidden.values.indices)
 
 
 def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:

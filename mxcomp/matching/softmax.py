@@ -7,8 +7,9 @@
     %r = linalg.batch_matmul ins(%e / %z, %values) …
 
 What softmax subtracts of a row changes nothing, and may be anything. Between scores and softmax there may be a scale, a
-cap (`tanh(x / c) * c`), a mask that is added, and a sink: a column more, which is left out again behind softmax. That
-results of single steps are rounded to a narrow type is not kept: an attention computes all of it in f32.
+cap (`tanh(x / c) * c`), a mask that is added or that chooses a low number in place of a score, and a sink: a column
+more, which is left out again behind softmax. That results of single steps are rounded to a narrow type is not kept: an
+attention computes all of it in f32.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _DEEPEST = 60
 _MOST_OPERATIONS = 1024
 """The largest number of operations of an expression. No attention has as many, but repeated use of values may give
 2⁶⁰."""
+_LOW = -3e4
+"""The highest number in place of a score that hides it: models of f16 have -65504, or what is half of it."""
 _SAME = ("arith.extf", "arith.truncf")
 _LEAF, _NUMBER, _SUM, _LARGEST, _CONCAT = "leaf", "number", "sum", "largest", "concat"
 
@@ -61,13 +64,23 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Hidden:
+    """Scores for which truth values are `truth` are replaced by a number so low that their weights are 0."""
+
+    values: Access
+    truth: bool
+    number: float
+
+
+@dataclass(frozen=True)
 class Spelled:
     """An attention: its scores are `cap * tanh(scale * …)`, or `scale * …` where there is no cap.
 
     Attributes:
         result: What it computes, [n, t, v].
         query, key, value: Tensors, in the order of dimensions that their axes say.
-        mask, sink: Elements of tensors that are added to scores, and that are a score more.
+        mask: Elements of a tensor that are added to scores, or which scores are hidden.
+        sink: Elements of a tensor that are a score more.
     """
 
     result: ir.Value
@@ -76,7 +89,7 @@ class Spelled:
     value: Access
     scale: float
     cap: float | None
-    mask: Access | None
+    mask: Access | Hidden | None
     sink: Access | None
 
 
@@ -154,9 +167,10 @@ def _column(node: Node) -> Node | None:
     return next((found for each in node.operands if (found := _column(each)) is not None), None)
 
 
-def _scores(node: Node) -> tuple[ir.Operation, Access | None, float, float | None] | None:
-    """Returns the product of queries and keys, the added mask, the scale, and the cap, if there is one."""
-    mask, outer, inner, is_capped = None, 1.0, 1.0, False
+def _scores(node: Node) -> tuple[ir.Operation, Access | Hidden | None, float, float | None] | None:
+    """Returns the product of queries and keys, the mask, the scale, and the cap, if there is one."""
+    mask: Access | Hidden | None = None
+    outer, inner, is_capped = 1.0, 1.0, False
     while node.name != PRODUCT:
         if len(node.operands) == 2 and node.operands[0].name == _NUMBER:
             node = Node(node.name, node.operands[::-1]) if node.name == "arith.mulf" else node
@@ -167,6 +181,10 @@ def _scores(node: Node) -> tuple[ir.Operation, Access | None, float, float | Non
                 mask, node = other.access, one
                 if mask is None or _has_product(other):
                     return None
+            case "arith.select" if mask is None and not is_capped and (outer, inner) == (1.0, 1.0):
+                if (hidden := _hidden(node)) is None:
+                    return None
+                mask, node = hidden
             case "arith.mulf" | "arith.divf" if one and other and other.name == _NUMBER and other.number:
                 factor = other.number if node.name == "arith.mulf" else 1 / other.number
                 outer, inner = (outer, inner * factor) if is_capped else (outer * factor, inner)
@@ -180,6 +198,16 @@ def _scores(node: Node) -> tuple[ir.Operation, Access | None, float, float | Non
     product = graph.producer(node.leaf.value)
     assert product is not None
     return product, mask, inner if is_capped else outer, outer if is_capped else None
+
+
+def _hidden(node: Node) -> tuple[Hidden, Node] | None:
+    """Returns what a choice hides, and the scores that it leaves."""
+    condition, yes, no = node.operands
+    truth = yes.name == _NUMBER
+    low, scores = (yes, no) if truth else (no, yes)
+    if low.name != _NUMBER or low.number > _LOW or condition.access is None or _has_product(condition):
+        return None
+    return Hidden(condition.access, truth, low.number), scores
 
 
 def _has_product(node: Node) -> bool:

@@ -4,6 +4,7 @@
 
 #row = affine_map<(n, t, l) -> (n, t)>
 #all = affine_map<(n, t, l) -> (n, t, l)>
+#mask = affine_map<(n, t, l) -> (t, l)>
 #each = affine_map<(n, t, v) -> (n, t, v)>
 #head = affine_map<(n, t, l) -> (n)>
 !q = tensor<4x1x64xbf16>
@@ -38,6 +39,148 @@ util.func public @plain(%q: !q, %k: !k, %v: !k) -> !q {
   ^bb0(%x: f32, %out: f32):
     %2 = arith.mulf %x, %scale : f32
     linalg.yield %2 : f32
+  } -> !s
+  %row_places = tensor.empty() : tensor<4x1xf32>
+  %wide_places = tensor.empty() : tensor<4x1x96xf32>
+  %largest_start = linalg.fill ins(%lowest : f32) outs(%row_places : tensor<4x1xf32>) -> tensor<4x1xf32>
+  %largest = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%scores : tensor<4x1x96xf32>) outs(%largest_start : tensor<4x1xf32>) {
+  ^bb0(%x: f32, %out: f32):
+    %0 = arith.maximumf %x, %out : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x1xf32>
+  %powers = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%scores, %largest : tensor<4x1x96xf32>, tensor<4x1xf32>) outs(%wide_places : tensor<4x1x96xf32>) {
+  ^bb0(%x: f32, %y: f32, %out: f32):
+    %0 = arith.subf %x, %y : f32
+    %1 = math.exp %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<4x1x96xf32>
+  %total_start = linalg.fill ins(%zero : f32) outs(%row_places : tensor<4x1xf32>) -> tensor<4x1xf32>
+  %total = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%powers : tensor<4x1x96xf32>) outs(%total_start : tensor<4x1xf32>) {
+  ^bb0(%x: f32, %out: f32):
+    %0 = arith.addf %x, %out : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x1xf32>
+  %narrow_places = tensor.empty() : tensor<4x1x96xbf16>
+  %weights = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%powers, %total : tensor<4x1x96xf32>, tensor<4x1xf32>) outs(%narrow_places : tensor<4x1x96xbf16>) {
+  ^bb0(%x: f32, %y: f32, %out: bf16):
+    %0 = arith.divf %x, %y : f32
+    %1 = arith.truncf %0 : f32 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<4x1x96xbf16>
+  %r_places = tensor.empty() : tensor<4x1x64xf32>
+  %r_start = linalg.fill ins(%zero : f32) outs(%r_places : tensor<4x1x64xf32>) -> tensor<4x1x64xf32>
+  %r = linalg.batch_matmul ins(%weights, %v : tensor<4x1x96xbf16>, !k) outs(%r_start : tensor<4x1x64xf32>) -> tensor<4x1x64xf32>
+  %rounded_places = tensor.empty() : !q
+  %rounded = linalg.generic {indexing_maps = [#each, #each], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%r : tensor<4x1x64xf32>) outs(%rounded_places : !q) {
+  ^bb0(%x: f32, %out: bf16):
+    %0 = arith.truncf %x : f32 to bf16
+    linalg.yield %0 : bf16
+  } -> !q
+  util.return %rounded : !q
+}
+
+// A cap.
+
+// CHECK-LABEL: util.func public @hidden(
+// CHECK-SAME: %[[SEEN:[a-z0-9]+]]: tensor<1x96xi1>)
+// CHECK: %[[ADDED:.+]] = linalg.generic {{.*}} ins(%[[SEEN]] : tensor<1x96xi1>)
+// CHECK: %[[LOW:.+]] = arith.constant -2.300000e+38 : f32
+// CHECK: arith.select %{{.*}}, %{{.*}}, %[[LOW]] : f32
+// CHECK: "mx_attention_decode_
+// CHECK-NOT: linalg.batch_matmul
+// CHECK: util.return
+util.func public @hidden(%q: !q, %k: !k, %v: !k, %seen: tensor<1x96xi1>) -> !q {
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %lowest = arith.constant 0xFF800000 : f32
+  %scale = arith.constant 0.125 : f32
+  %cap = arith.constant 30.0 : f32
+  %kt_places = tensor.empty() : !kt
+  %kt = linalg.transpose ins(%k : !k) outs(%kt_places : !kt) permutation = [0, 2, 1]
+  %s_places = tensor.empty() : !s
+  %s_start = linalg.fill ins(%zero : f32) outs(%s_places : !s) -> !s
+  %products = linalg.batch_matmul ins(%q, %kt : !q, !kt) outs(%s_start : !s) -> !s
+  %scores = linalg.generic {indexing_maps = [#all, #mask, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%products, %seen : !s, tensor<1x96xi1>) outs(%s_places : !s) {
+  ^bb0(%x: f32, %is_seen: i1, %out: f32):
+    %2 = arith.mulf %x, %scale : f32
+    %low = arith.constant -1.0e9 : f32
+    %3 = arith.select %is_seen, %2, %low : f32
+    linalg.yield %3 : f32
+  } -> !s
+  %row_places = tensor.empty() : tensor<4x1xf32>
+  %wide_places = tensor.empty() : tensor<4x1x96xf32>
+  %largest_start = linalg.fill ins(%lowest : f32) outs(%row_places : tensor<4x1xf32>) -> tensor<4x1xf32>
+  %largest = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%scores : tensor<4x1x96xf32>) outs(%largest_start : tensor<4x1xf32>) {
+  ^bb0(%x: f32, %out: f32):
+    %0 = arith.maximumf %x, %out : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x1xf32>
+  %powers = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%scores, %largest : tensor<4x1x96xf32>, tensor<4x1xf32>) outs(%wide_places : tensor<4x1x96xf32>) {
+  ^bb0(%x: f32, %y: f32, %out: f32):
+    %0 = arith.subf %x, %y : f32
+    %1 = math.exp %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<4x1x96xf32>
+  %total_start = linalg.fill ins(%zero : f32) outs(%row_places : tensor<4x1xf32>) -> tensor<4x1xf32>
+  %total = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%powers : tensor<4x1x96xf32>) outs(%total_start : tensor<4x1xf32>) {
+  ^bb0(%x: f32, %out: f32):
+    %0 = arith.addf %x, %out : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x1xf32>
+  %narrow_places = tensor.empty() : tensor<4x1x96xbf16>
+  %weights = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%powers, %total : tensor<4x1x96xf32>, tensor<4x1xf32>) outs(%narrow_places : tensor<4x1x96xbf16>) {
+  ^bb0(%x: f32, %y: f32, %out: bf16):
+    %0 = arith.divf %x, %y : f32
+    %1 = arith.truncf %0 : f32 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<4x1x96xbf16>
+  %r_places = tensor.empty() : tensor<4x1x64xf32>
+  %r_start = linalg.fill ins(%zero : f32) outs(%r_places : tensor<4x1x64xf32>) -> tensor<4x1x64xf32>
+  %r = linalg.batch_matmul ins(%weights, %v : tensor<4x1x96xbf16>, !k) outs(%r_start : tensor<4x1x64xf32>) -> tensor<4x1x64xf32>
+  %rounded_places = tensor.empty() : !q
+  %rounded = linalg.generic {indexing_maps = [#each, #each], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%r : tensor<4x1x64xf32>) outs(%rounded_places : !q) {
+  ^bb0(%x: f32, %out: bf16):
+    %0 = arith.truncf %x : f32 to bf16
+    linalg.yield %0 : bf16
+  } -> !q
+  util.return %rounded : !q
+}
+
+// A cap.
+
+// CHECK-LABEL: util.func public @not_hidden(
+// CHECK-NOT: "mx_attention
+// CHECK-COUNT-2: linalg.batch_matmul
+// CHECK: util.return
+util.func public @not_hidden(%q: !q, %k: !k, %v: !k, %seen: tensor<1x96xi1>) -> !q {
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %lowest = arith.constant 0xFF800000 : f32
+  %scale = arith.constant 0.125 : f32
+  %cap = arith.constant 30.0 : f32
+  %kt_places = tensor.empty() : !kt
+  %kt = linalg.transpose ins(%k : !k) outs(%kt_places : !kt) permutation = [0, 2, 1]
+  %s_places = tensor.empty() : !s
+  %s_start = linalg.fill ins(%zero : f32) outs(%s_places : !s) -> !s
+  %products = linalg.batch_matmul ins(%q, %kt : !q, !kt) outs(%s_start : !s) -> !s
+  %scores = linalg.generic {indexing_maps = [#all, #mask, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%products, %seen : !s, tensor<1x96xi1>) outs(%s_places : !s) {
+  ^bb0(%x: f32, %is_seen: i1, %out: f32):
+    %2 = arith.mulf %x, %scale : f32
+    %low = arith.constant -5.0 : f32
+    %3 = arith.select %is_seen, %2, %low : f32
+    linalg.yield %3 : f32
   } -> !s
   %row_places = tensor.empty() : tensor<4x1xf32>
   %wide_places = tensor.empty() : tensor<4x1x96xf32>

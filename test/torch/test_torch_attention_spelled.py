@@ -36,6 +36,8 @@ class Case:
     masked: bool = True
     scale: float = 0.0
     cap: float = 50.0
+    low: float = 0.0
+    """What hidden scores are, where it is not added to them."""
 
 
 class Attention(torch.nn.Module):
@@ -51,9 +53,22 @@ class Attention(torch.nn.Module):
                 batch_size=case.batch, q_length=case.queries, kv_length=case.keys, q_offset=position, dtype=q.dtype,
                 mask_function=causal_mask_function if window is None else sliding_window_causal_mask_function(window),
             )  # fmt: skip
+        if case.low:
+            return self.filled(q, k, v, position)
         more = {"softcap": case.cap} if case.model == "gemma2" else {}
         scaling = case.scale or case.size**-0.5
         return FORWARDS[case.model](self, q, k, v, mask, scaling=scaling, **more)[0]
+
+    def filled(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        """Has a low number in place of scores, by either of two spellings."""
+        case, key = self.case, torch.arange(self.case.keys)
+        query = torch.arange(case.queries)[:, None] + position
+        seen = (key <= query) if case.window is None else (key <= query) & (key > query - case.window)
+        k, v = (x.repeat_interleave(case.group, 1) for x in (k, v))
+        scores = q @ k.transpose(2, 3) * case.size**-0.5
+        low = torch.tensor(case.low, dtype=scores.dtype)
+        scores = scores.masked_fill(~seen, case.low) if case.queries > 1 else torch.where(seen, scores, low)
+        return (scores.softmax(-1) @ v).transpose(1, 2)
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -103,6 +118,9 @@ CASES = {
     "gemma2, window, many queries": Case("gemma2", 70, window=9, size=256),
     "llama": Case("llama", size=128),
     "llama, many queries": Case("llama", 70, size=80, scale=0.3),
+    "filled": Case("llama", low=-1e9),
+    "filled, many queries": Case("llama", 40, window=20, low=-3e38),
+    "filled, of masked_fill": Case("llama", 3, window=20, low=-65504.0),
     "llama, no group": Case("llama", 2, key_heads=3, group=1, value_size=48),
 }
 
