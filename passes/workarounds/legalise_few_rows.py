@@ -90,10 +90,13 @@ def _is_product(op: ir.Operation) -> bool:
 
 
 def _was_narrow(value: ir.Value) -> bool:
+    """Returns whether a factor is narrow, or extended; IREE also moves extensions behind transposes."""
     value = graph.look_through_views(value)
     if _is_narrow(value):
         return True
     op = graph.producer(value)
+    if op is not None and op.name == "linalg.transpose":
+        return _was_narrow(op.operands[0])
     if op is None or not op.name.startswith("linalg.") or not linalg_ops.is_elementwise(op):
         return False
     return any(map(_is_narrow, list(op.operands)[:-1]))

@@ -115,3 +115,28 @@ util.func @number(%x: tensor<4x128xf32>, %w: tensor<128x32xbf16>, %n: f32, %init
   %r = linalg.matmul ins(%moved, %w : tensor<4x128xf32>, tensor<128x32xbf16>) outs(%init : tensor<4x32xf32>) -> tensor<4x32xf32>
   util.return %r : tensor<4x32xf32>
 }
+
+// A transpose of an extension, which IREE makes an extension of a transpose, and then part of the product.
+// CHECK-LABEL: util.func public @transposed(
+// CHECK: %[[W:.+]] = linalg.transpose
+// CHECK: linalg.generic {{.*}} ins(%[[W]], %{{.+}} : tensor<128x16xf32>, tensor<2x128xbf16>)
+util.func @transposed(%x: tensor<2x128xbf16>, %w: tensor<16x128xbf16>, %init: tensor<2x16xf32>) -> tensor<2x16xf32> {
+  %x_places = tensor.empty() : tensor<2x128xf32>
+  %wide_x = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<2x128xbf16>) outs(%x_places : tensor<2x128xf32>) {
+  ^bb0(%a: bf16, %out: f32):
+    %0 = arith.extf %a : bf16 to f32
+    linalg.yield %0 : f32
+  } -> tensor<2x128xf32>
+  %w_places = tensor.empty() : tensor<16x128xf32>
+  %wide_w = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%w : tensor<16x128xbf16>) outs(%w_places : tensor<16x128xf32>) {
+  ^bb0(%a: bf16, %out: f32):
+    %0 = arith.extf %a : bf16 to f32
+    linalg.yield %0 : f32
+  } -> tensor<16x128xf32>
+  %t_places = tensor.empty() : tensor<128x16xf32>
+  %t = linalg.transpose ins(%wide_w : tensor<16x128xf32>) outs(%t_places : tensor<128x16xf32>) permutation = [1, 0]
+  %r = linalg.matmul ins(%wide_x, %t : tensor<2x128xf32>, tensor<128x16xf32>) outs(%init : tensor<2x16xf32>) -> tensor<2x16xf32>
+  util.return %r : tensor<2x16xf32>
+}
