@@ -21,11 +21,14 @@ After:
       util.return
     }
 
-Floats are their bits there. Of a value that is not the same everywhere, the first element is written over with itself.
+Floats are their bits there. Of a value that is not the same everywhere, the first element is written over with itself,
+as that of a vector: of several dimensions IREE fills all up to the element whose indices are each one more.
 It stands at the end of IREE's phase `flow`, as IREE may turn initializers into initial values before.
 """
 
 from __future__ import annotations
+
+import math
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, util
@@ -84,8 +87,9 @@ def _splat(value: ir.DenseElementsAttr) -> ir.Value:
 
 def _with_itself(value: ir.Attribute) -> ir.Value:
     kind = value.type
-    whole = _viewed(arith.ConstantOp(kind, value).result, _integers(kind))
-    indices = [build.constant_index(0)] * kind.rank
+    line = build.tensor_type([math.prod(kind.shape)], _integers(kind).element_type)
+    whole = _viewed(arith.ConstantOp(kind, value).result, line)
+    indices = [build.constant_index(0)]
     first = build.barrier(flow.TensorLoadOp(whole, [], indices).result)
     return _viewed(flow.TensorStoreOp(first, whole, [], indices).result, kind)
 

@@ -30,3 +30,15 @@ util.global private mutable @values = dense<0.0> : tensor<8x4xf32>
 // CHECK-NEXT: %[[BEGIN:.+]] = flow.tensor.store %[[SAME]], %[[WHOLE]][%{{.+}}] : tensor<2xi8>
 // CHECK-NEXT: util.global.store %[[BEGIN]], @bytes : tensor<2xi8>
 util.global private mutable @bytes = dense<[1, 2]> : tensor<2xi8>
+
+// Of several dimensions.
+// CHECK: util.global private mutable @rows : tensor<2x2xf16>
+// CHECK-NEXT: util.initializer {
+// CHECK-NEXT: %[[ROWS:.+]] = arith.constant dense<{{.+}}> : tensor<2x2xf16>
+// CHECK-NEXT: %[[LINE:.+]] = flow.tensor.bitcast %[[ROWS]] : tensor<2x2xf16> -> tensor<4xi16>
+// CHECK: %[[ONE:.+]] = flow.tensor.load %[[LINE]][%{{.+}}] : tensor<4xi16>
+// CHECK-NEXT: %[[HIDDEN:.+]] = util.optimization_barrier %[[ONE]] : i16
+// CHECK-NEXT: %[[STORED:.+]] = flow.tensor.store %[[HIDDEN]], %[[LINE]][%{{.+}}] : tensor<4xi16>
+// CHECK-NEXT: %[[BEGIN:.+]] = flow.tensor.bitcast %[[STORED]] : tensor<4xi16> -> tensor<2x2xf16>
+// CHECK-NEXT: util.global.store %[[BEGIN]], @rows : tensor<2x2xf16>
+util.global private mutable @rows = dense<[[1.0, 2.0], [3.0, 4.0]]> : tensor<2x2xf16>
