@@ -56,8 +56,8 @@ def run(module: ir.Operation, options: Options) -> None:
     if options.reference or not options.reads_in_place or options.ukernels == NONE:
         return
     with module.context:
-        found = [each for op in list(graph.walk(module, bodies=False)) if (each := _found(op)) is not None]
-        for same in _together(found):
+        ops = [op for op in graph.walk(module, bodies=False) if _found(op) is not None]
+        for same in _together(ops):
             _replace(same)
 
 
@@ -115,15 +115,21 @@ def _users(value: ir.Value) -> Iterator[ir.Operation]:
             yield from _users(op.results[0])
 
 
-def _together(found: Sequence[_Found]) -> Iterator[list[_Found]]:
-    """Yields updates grouped by dispatch: neighbours that write rows at the same positions, two at a time."""
-    rest = list(found)
+def _together(ops: Sequence[ir.Operation]) -> Iterator[list[_Found]]:
+    """Yields updates grouped by dispatch: neighbours that write rows at the same positions, two at a time.
+
+    Each is found again when its turn comes, as what it reads may be the result of one that was replaced.
+    """
+    rest = list(ops)
     while rest:
-        (update, kernel), *rest = rest
-        if rest and rest[0][1] == kernel and _may_wait(update, rest[0][0]):
-            yield [(update, kernel), rest.pop(0)]
+        one, other = _found(rest.pop(0)), _found(rest[0]) if rest else None
+        if one is None:
+            continue
+        if other is not None and one[1] == other[1] and _may_wait(one[0], other[0]):
+            rest.pop(0)
+            yield [one, other]
         else:
-            yield [(update, kernel)]
+            yield [one]
 
 
 def _may_wait(update: Update, other: Update) -> bool:

@@ -96,15 +96,13 @@ def _starts(ranks: Sequence[int], first: int) -> list[int]:
 
 def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
     """Returns the value that a placeholder yields, computed from every operand."""
-    f32 = ir.F32Type.get()
     wide = [_as_f32(value) for value in arguments]
     total = wide[0]
     for value in wide[1 : len(wide) - results]:
         total = arith.AddFOp(total, value).result
     made = [arith.AddFOp(total, value).result for value in wide[-results:]]
     kinds = [value.type for value in arguments[-results:]]
-    each = zip(made, kinds, strict=True)
-    return [value if kind == f32 else arith.TruncFOp(kind, value).result for value, kind in each]
+    return [_from_f32(value, kind) for value, kind in zip(made, kinds, strict=True)]
 
 
 def _as_f32(value: ir.Value) -> ir.Value:
@@ -112,3 +110,9 @@ def _as_f32(value: ir.Value) -> ir.Value:
     if isinstance(value.type, ir.IntegerType):
         return arith.SIToFPOp(f32, value).result
     return value if value.type == f32 else arith.ExtFOp(f32, value).result
+
+
+def _from_f32(value: ir.Value, kind: ir.Type) -> ir.Value:
+    if isinstance(kind, ir.IntegerType):
+        return arith.FPToSIOp(kind, value).result
+    return value if value.type == kind else arith.TruncFOp(kind, value).result
