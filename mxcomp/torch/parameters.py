@@ -69,7 +69,7 @@ class Parameters(FxImporterHooks):
         return self._parameter(literal, name, str(gni._cc.tensor_to_vtensor_type(literal)), SMALL)
 
     def store_produced_value(self, gni: GraphNodeImporter, py_value: Any, produced_ir_value: Any, info: Any) -> None:
-        self.state.store(py_value, produced_ir_value)
+        self.state.store(self._module, py_value, info.input_spec.target, produced_ir_value)
 
     def _parameter(self, tensor: torch.Tensor, name: str, torch_type: str, small: int) -> ir.Value | None:
         """Returns a tensor as a parameter, or as a constant, of a `!torch.vtensor` type. None where the importer makes

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import torch
 from iree.compiler import ir
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
 from mxcomp.errors import InputError
 from mxcomp.passes.import_torch import builtin_type
@@ -71,6 +71,19 @@ def with_buffers(program: torch.export.ExportedProgram) -> torch.export.Exported
     )  # fmt: skip
 
 
+def copy_inputs(program: torch.export.ExportedProgram) -> None:
+    """Copies inputs that are the next value of a buffer: the importer stores what operators compute, and no others."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    returned = list(output.args[0])
+    for i, (spec, node) in enumerate(zip(program.graph_signature.output_specs, returned, strict=True)):
+        if spec.kind == OutputKind.BUFFER_MUTATION and node.op == "placeholder":
+            with program.graph.inserting_before(output):
+                returned[i] = program.graph.call_function(torch.ops.aten.clone.default, (node,))
+            returned[i].meta |= {"val": node.meta["val"]}
+            spec.arg = TensorArgument(name=returned[i].name)
+    output.args = (tuple(returned),)
+
+
 def _changes(user: torch.fx.Node, node: torch.fx.Node) -> bool:
     """Returns whether an operator writes into a tensor."""
     if not isinstance(user.target, torch._ops.OpOverload):
@@ -95,7 +108,26 @@ class State:
         return memory_of(tensor) in self._names
 
     def load(self, module: ir.Operation, tensor: torch.Tensor, name: str, torch_type: str) -> ir.Value:
-        """Returns a buffer's value now, at the insertion point. Raises InputError for one that no global can be."""
+        """Returns a buffer's value when the function begins. Raises InputError for one that no global can be.
+
+        Values are imported where they are used first, which may be behind the store of the next one.
+        """
+        kind = self._declare(module, tensor, name, torch_type)
+        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[memory_of(tensor)])}
+        with ir.InsertionPoint.at_block_begin(ir.InsertionPoint.current.block):
+            value = ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
+            back = [ir.Type.parse(torch_type)]
+            return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[value]).result
+
+    def store(self, module: ir.Operation, tensor: torch.Tensor, name: str, value: ir.Value) -> None:
+        """Stores a buffer's next value."""
+        kind = self._declare(module, tensor, name, str(value.type))
+        plain = ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
+        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[memory_of(tensor)])}
+        ir.Operation.create("util.global.store", operands=[plain], attributes=reference)
+
+    def _declare(self, module: ir.Operation, tensor: torch.Tensor, name: str, torch_type: str) -> ir.Type:
+        """Declares the global of a buffer, if there is none, and returns its type."""
         kind = builtin_type(torch_type)
         if kind is None or tensor.dtype not in _KINDS:
             kinds = ", ".join(str(each).removeprefix("torch.") for each in _KINDS)
@@ -111,17 +143,7 @@ class State:
             }
             block = module.regions[0].blocks[0]
             ir.Operation.create("util.global", attributes=attributes, ip=ir.InsertionPoint.at_block_begin(block))
-        reference = {"global": ir.FlatSymbolRefAttr.get(symbol)}
-        value = ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
-        back = [ir.Type.parse(torch_type)]
-        return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[value]).result
-
-    def store(self, tensor: torch.Tensor, value: ir.Value) -> None:
-        """Stores a buffer's next value."""
-        kind = builtin_type(str(value.type))
-        plain = ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
-        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[memory_of(tensor)])}
-        ir.Operation.create("util.global.store", operands=[plain], attributes=reference)
+        return kind
 
 
 def _first(tensor: torch.Tensor, name: str, kind: ir.RankedTensorType) -> ir.Attribute:

@@ -214,6 +214,41 @@ def test_state_of_modules(registered: bool, strict: bool) -> None:
     steps(registered, strict, torch.bfloat16)
 
 
+class Exchanged(torch.nn.Module):
+    """Writes two caches of integers twice each or once, and each becomes the other; others it only writes, or reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("one", "other", "given", "written"):
+            cache = torch.randint(-99, 99, (2, 2, 8, 4), generator=GENERATOR, dtype=torch.int32)
+            self.register_buffer(name, cache, persistent=False)
+
+    def forward(self, at: Tensor, rows: Tensor, given: Tensor) -> tuple[Tensor, ...]:
+        one = self.one.index_copy(2, at, rows).index_copy(2, at + 1, 2 * rows)
+        other = self.other.index_copy(2, at, 3 * rows)
+        before = self.given * 2
+        self.one.copy_(other)
+        self.other.copy_(one)
+        self.given.copy_(given)
+        self.written.copy_(one + other)
+        return one + 1, other + 1, before
+
+
+def test_state_in_any_order() -> None:
+    """Buffers that begin unlike, are loaded behind stores of others, or become an argument."""
+    model = Exchanged()
+    calls = [
+        (torch.tensor([at]), *(torch.randint(-99, 99, (2, 2, n, 4), generator=GENERATOR).int() for n in (1, 8)))
+        for at in (3, 0, 6)
+    ]
+    program = mxcomp.torch.compile(model, calls[0])
+    assert [each.part for each in program.report.launches if each.part] == ["rows"] * 3
+    with program.session() as session:
+        for call in calls:
+            for found, expected in zip(session.run(*map(as_numpy, call)), model(*call), strict=True):
+                np.testing.assert_array_equal(found, expected.numpy())
+
+
 def test_state_that_cannot_be() -> None:
     class Wide(torch.nn.Module):
         def __init__(self) -> None:
