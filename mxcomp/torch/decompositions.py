@@ -197,6 +197,25 @@ def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[...
     return wide
 
 
+_SIGNED = (
+    _ATEN.sort.default, _ATEN.sort.stable, _ATEN.topk.default, _ATEN.sum.default, _ATEN.sum.dim_IntList,
+    _ATEN.cumsum.default, _ATEN.prod.default, _ATEN.prod.dim_int,
+)  # fmt: skip
+"""Operators that IREE's importer computes of uint8 as if it were signed."""
+
+
+def _widened(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Computes an operator of uint8 in int32; `otherwise` is for other types."""
+
+    def wide(x: torch.Tensor, *others: Any, **options: Any) -> Any:
+        if x.dtype != torch.uint8:
+            return otherwise(x, *others, **options) if otherwise is not None else NotImplemented
+        found = operator(x.int(), *others, **options)
+        return (found[0].to(x.dtype), *found[1:]) if isinstance(found, tuple) else found
+
+    return wide
+
+
 def _addmm(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     """Adds a product and a bias of 16-bit floats, rounded once. IREE's importer rounds the product too.
 
@@ -266,6 +285,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     ours |= {each: _with_numbers(each) for each in (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.div.Tensor)}
     pytorch = torch.export.default_decompositions()
     ours |= {operator: _in_f32(operator, pytorch.get(operator)) for operator in _ROUNDED_ONCE}
+    ours |= {operator: _widened(operator, ours.get(operator, pytorch.get(operator))) for operator in _SIGNED}
     if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
         ours[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_mm
     found = {**pytorch, **ours}

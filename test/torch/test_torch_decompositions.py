@@ -138,6 +138,19 @@ def test_numbers_that_are_16_bit_floats_are_left_alone() -> None:
     assert called == ["aten.mul.Tensor", "aten.add.Tensor"]
 
 
+def test_bytes_are_unsigned() -> None:
+    """In sorts, of which the largest elements are one, and in sums."""
+
+    class Ordered(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return *torch.sort(x), x.topk(3)[1], x.sum(-1), x.cumsum(-1)
+
+    x = torch.tensor([[200, 3, 100, 255], [0, 128, 127, 1]], dtype=torch.uint8)
+    found = mxcomp.torch.compile(Ordered(), (x,)).run(x.numpy())
+    for ours, theirs in zip(found, Ordered()(x), strict=True):
+        np.testing.assert_array_equal(ours.view(theirs.numpy().dtype), theirs.numpy())
+
+
 class Halved(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 0.5 + 2
