@@ -1,8 +1,8 @@
 """Examines a launch without executing it: what its workgroups execute, and which of them load the same data.
 
-One workgroup is traced, and a sample of them where the first waves of two others do not execute as much, as in causal
-attention; the loads of others are computed from samples (`mxcomp.sim.timing.sharing`). The order of dispatch determines
-which workgroups run at the same time.
+Three workgroups are traced, and a sample of them where these do not execute the same, as in causal attention; the loads
+of others are computed from samples (`mxcomp.sim.timing.sharing`). The order of dispatch determines which workgroups run
+at the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics import mfma
 from mxcomp.sim.timing.chip import Batch
 from mxcomp.sim.timing.sharing import Sharing, Survey, global_kind
-from mxcomp.sim.timing.trace import ALL, Recorder, Trace, TracedProgram
+from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
 from mxcomp.target import Target
 
 SIMDS = 4
@@ -149,33 +149,26 @@ class Examiner:
 
 
 _PROBES, _SAMPLES = 2, 16
-"""The numbers of workgroups beside the first that show whether all execute as much, and of those that stand for all
+"""The numbers of workgroups beside the first that show whether all execute the same, and of those that stand for all
 where they do not."""
 
 
 def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
-    """Returns traces: the first workgroup's alone if first waves of others execute as much, else those of a sample.
+    """Returns the trace of the first workgroup alone if others execute as much, else those of a sample.
 
     The sample has the first and the last workgroup, one of which is the longest where the length follows the number.
     """
     x, y, z = dispatch.grid
     total, draw = x * y * z, random.Random(0)
 
-    def recorder(number: int) -> Recorder:
-        return Recorder(dispatch, (number % x, number // x % y, number // (x * y)), program)
-
-    def executes(number: int) -> int:
-        """Returns the number of instructions of the first wave."""
-        probe = recorder(number)
-        probe.follow(0, ALL)
-        return len(probe.codes[0])
+    def traced(number: int) -> Trace:
+        return Recorder(dispatch, (number % x, number // x % y, number // (x * y)), program).run()
 
     first = Recorder(dispatch, dispatch.workgroups[0], program).run()
-    probed = {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}
-    if all(executes(number) == len(first.codes[0]) for number in probed):
+    probes = [traced(number) for number in {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}]
+    if all(each.steps == first.steps for each in probes):
         return [first]
-    sample = {total - 1, *draw.sample(range(total), min(total, _SAMPLES))}
-    return [first, *(recorder(number).run() for number in sample)]
+    return [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
 
 
 def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:

@@ -125,10 +125,6 @@ def _stores(i: Instruction) -> bool:
     return op is not None and op.space in spaces and op.kind in ("store", "atomic")
 
 
-ALL = 1 << 62
-"""More accesses than any wave has."""
-
-
 class Recorder:
     """Follows one workgroup; a trial says what it reads in place of memory that nobody has written."""
 
@@ -136,7 +132,7 @@ class Recorder:
         self, dispatch: Dispatch, number: Workgroup, program: TracedProgram, trial: Trial | None = None
     ) -> None:
         self.dispatch, self.number, self.program = dispatch, number, program
-        self.until = ALL
+        self.until = 1 << 62
         """Accesses after which following ends."""
         self.codes = [array("i") for _ in range(dispatch.waves)]
         self.accesses = [array("i") for _ in range(dispatch.waves)]
