@@ -153,6 +153,11 @@ _PROBES, _SAMPLES = 2, 16
 where they do not."""
 
 
+_MOST_STEPS = 200_000
+"""The number of instructions of a wave up to which other workgroups than the first are followed, or twice those of the
+first: where control flow depends on data that is not there, they may not end."""
+
+
 def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
     """Returns the trace of the first workgroup alone if others execute as much, else those of a sample.
 
@@ -160,15 +165,20 @@ def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
     """
     x, y, z = dispatch.grid
     total, draw = x * y * z, random.Random(0)
+    first = Recorder(dispatch, dispatch.workgroups[0], program).run()
+    most = max(_MOST_STEPS, 2 * max(map(len, first.codes)))
+    limited = replace(dispatch, max_instructions=min(most, dispatch.max_instructions))
 
     def traced(number: int) -> Trace:
-        return Recorder(dispatch, (number % x, number // x % y, number // (x * y)), program).run()
+        return Recorder(limited, (number % x, number // x % y, number // (x * y)), program).run()
 
-    first = Recorder(dispatch, dispatch.workgroups[0], program).run()
-    probes = [traced(number) for number in {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}]
-    if all(each.steps == first.steps for each in probes):
+    try:
+        probes = [traced(number) for number in {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}]
+        if all(each.steps == first.steps for each in probes):
+            return [first]
+        return [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
+    except SimulationError:
         return [first]
-    return [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
 
 
 def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
