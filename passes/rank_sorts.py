@@ -70,7 +70,8 @@ def _order(op: ir.Operation) -> tuple[int, ir.Operation] | None:
 
 
 def _replace(op: ir.Operation, axis: int, compared: int, compare: ir.Operation) -> None:
-    sources, slices = list(op.operands), [_slices(result, axis) for result in op.results]
+    sources = [build.barrier(each) for each in op.operands]  # IREE folds slices into what reads them, without end
+    slices = [_slices(result, axis) for result in op.results]
     most = max((size for found in slices for _, size in found), default=1)
     whole = build.static_sizes(sources[0])[axis] or 0
     is_sliced = all(len(found) == sum(1 for _ in result.uses) for found, result in zip(slices, op.results, strict=True))

@@ -4,14 +4,16 @@
 
 // CHECK-LABEL: @largest
 // CHECK-SAME: (%[[X:.+]]: tensor<8x64xf32>, %[[I:.+]]: tensor<8x64xi64>)
-// CHECK: %[[N:.+]] = linalg.generic {{.+}} iterator_types = ["parallel", "parallel", "reduction"]} ins(%[[X]], %[[X]] : tensor<8x64xf32>, tensor<8x64xf32>)
+// CHECK: %[[XS:.+]] = util.optimization_barrier %[[X]]
+// CHECK: %[[IS:.+]] = util.optimization_barrier %[[I]]
+// CHECK: %[[N:.+]] = linalg.generic {{.+}} iterator_types = ["parallel", "parallel", "reduction"]} ins(%[[XS]], %[[XS]] : tensor<8x64xf32>, tensor<8x64xf32>)
 // CHECK: arith.cmpf uno
 // CHECK: arith.cmpf ogt
 // CHECK: %[[P:.+]] = linalg.generic {{.+}} ins(%[[N]] : tensor<8x64xi32>) outs(%{{.+}} : tensor<8x4xi32>)
 // CHECK: %[[V:.+]] = linalg.generic {{.+}} ins(%[[P]] : tensor<8x4xi32>) outs(%{{.+}} : tensor<8x4xf32>)
-// CHECK: tensor.extract %[[X]][
+// CHECK: tensor.extract %[[XS]][
 // CHECK: %[[E:.+]] = linalg.generic {{.+}} ins(%[[P]] : tensor<8x4xi32>) outs(%{{.+}} : tensor<8x4xi64>)
-// CHECK: tensor.extract %[[I]][
+// CHECK: tensor.extract %[[IS]][
 // CHECK: tensor.extract_slice %[[E]][0, 0] [8, 2] [1, 1]
 // CHECK-NOT: iree_linalg_ext.sort
 // CHECK: return

@@ -167,7 +167,8 @@ def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
     total, draw = x * y * z, random.Random(0)
     first = Recorder(dispatch, dispatch.workgroups[0], program).run()
     most = max(_MOST_STEPS, 2 * max(map(len, first.codes)))
-    limited = replace(dispatch, max_instructions=min(most, dispatch.max_instructions))
+    steps = min(most, dispatch.max_instructions)
+    limited = replace(dispatch, max_instructions=steps, checks=frozenset(), findings=Findings())
 
     def traced(number: int) -> Trace:
         return Recorder(limited, (number % x, number // x % y, number // (x * y)), program).run()
