@@ -168,7 +168,7 @@ def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
 def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
     """Returns the result with an additional dimension, inserted where lanes write it, as consumers then still fuse."""
     loop = graph.producer(value)
-    if loop is not None and loop.name == "tensor.collapse_shape":  # of units that are two dimensions where lanes write
+    if loop is not None and _is_collapsed_loop(loop):  # of units that are two dimensions where lanes write
         stored = ir.RankedTensorType(loop.operands[0].type)
         batched = ir.RankedTensorType.get([1, *stored.shape], stored.element_type)
         groups = [[0], *([i + 1 for i in group] for group in reassociation(loop))]
@@ -189,6 +189,12 @@ def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
         inserts[0].attributes[f"static_{name}"] = ir.DenseI64ArrayAttr.get([first, *numbers])
     loop.results[0].set_type(kind)
     return loop.results[0]
+
+
+def _is_collapsed_loop(op: ir.Operation) -> bool:
+    """Returns whether an operation collapses dimensions of what a loop over lanes writes."""
+    source = graph.producer(op.operands[0]) if op.name == "tensor.collapse_shape" else None
+    return source is not None and source.name == "scf.forall"
 
 
 def _batched_tile(value: ir.Value) -> ir.Value:

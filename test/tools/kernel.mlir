@@ -45,7 +45,7 @@
 // RUN: mxcomp-kernel mx_f4E2M1FN_f4E2M1FN_f32_m64_n64_k512_single_wave --as=spills -o %t.one
 // RUN: sed -e 's/"amdgpu-waves-per-eu" = "1"/"amdgpu-waves-per-eu" = "8"/' %t.one > %t/spills/spills.mlir
 // RUN: not mxcomp-compile %S/inputs/fp4.mlir --ukernel-dir=%t/spills -o %t/no.vmfb 2>&1 | filecheck %s --check-prefix=SPILLS
-// SPILLS: {{^}}mxcomp-compile: error: {{.*}}spills.mlir:{{[0-9]+}}: @spills spills {{[0-9]+}} registers, beside {{[0-9]+}} VGPRs and {{[0-9]+}} SGPRs
+// SPILLS: {{^}}mxcomp-compile: error: {{.*}}spills.mlir:{{[0-9]+}}: @spills spills {{[0-9]+}} registers, in addition to {{[0-9]+}} VGPRs and {{[0-9]+}} SGPRs
 // SPILLS-SAME: expected none; --ukernels=spills takes it all the same
 // RUN: not ls %t/no.vmfb
 // RUN: mxcomp-compile %S/inputs/fp4.mlir --ukernel-dir=%t/spills --ukernels=spills -o %t.vmfb 2>&1 | filecheck %s --check-prefix=ASKED
