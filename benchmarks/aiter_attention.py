@@ -36,7 +36,7 @@ KERNELS = {
     ("E2M3", "E2M1", "E4M3"): Kernel("f6f4", 6, 4, 17408, 96),
     ("E2M1", "E2M1", "E4M3"): Kernel("f4f4", 4, 4, 8192, 64),
 }
-"""By formats of queries and keys, of values and of weights."""
+"""AITER's kernels by the formats of queries and keys, of values, and of weights."""
 
 
 def us(checkout: Path, kernel: Kernel, heads: int, length: int) -> float:

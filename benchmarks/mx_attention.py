@@ -29,7 +29,7 @@ FORMATS = (
     ("E4M3", "E4M3", "E4M3"), ("E2M3", "E4M3", "E4M3"), ("E2M1", "E4M3", "E4M3"), ("E4M3", "E2M1", "E4M3"),
     ("E2M3", "E2M1", "E4M3"), ("E2M1", "E2M1", "E4M3"), ("E2M1", "E2M1", "E2M1"), ("E5M2", "E5M2", "E5M2"),
 )  # fmt: skip
-"""Of queries and keys, of values, of weights."""
+"""The formats of queries and keys, of values, and of weights, of each row."""
 HEADS, LENGTH, SIZE = 4, 1024, 128
 _OUTLIERS, _LARGER = 4, 8.0
 """So many elements of each key are so many times as large, as keys of models often have some."""

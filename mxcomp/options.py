@@ -47,6 +47,11 @@ class Options:
     reads_in_place: bool = True
     strict: bool = False
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether kernels of ours may compute other operations than scaled matmuls."""
+        return self.reads_in_place and not self.reference and self.ukernels != NONE
+
     @staticmethod
     def make(
         target: str = DEFAULT,

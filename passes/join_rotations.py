@@ -32,11 +32,11 @@ from itertools import accumulate
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
+from mxcomp.layout.units import LANES
 from mxcomp.mlir import attributes, build, composing, graph
 from mxcomp.mlir.build import is_narrow
 from mxcomp.options import Options
 from mxcomp.packing import standing
-from mxcomp.ukernels.waves import LANES
 
 OPTIONS = ("reference",)
 

@@ -42,7 +42,7 @@ from mxcomp.matching.positions import Guard
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
-from mxcomp.options import NONE, Options
+from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
@@ -131,12 +131,11 @@ def _chosen(op: ir.Operation, condition: ir.Value) -> ir.Value | None:
 
 
 def _taken(found: Attention | str, options: Options) -> Attention | str:
-    if options.reference or not options.reads_in_place or options.ukernels == NONE:
+    if not options.has_kernels:
         return "without ukernels"
     if isinstance(found, str):
         return found
-    kind = found.kernel.query.element
-    return options.target.lacks_instruction(f"MFMA_F32_16x16x32_{kind.upper()}", (kind, kind)) or found
+    return options.target.lacks_short_products(found.kernel.query.element) or found
 
 
 def _entry(op: ir.Operation, axes: Mapping[str, int | None], found: Attention | str) -> dict[str, Any]:
@@ -144,8 +143,7 @@ def _entry(op: ir.Operation, axes: Mapping[str, int | None], found: Attention | 
     names = {"n": "heads", "t": "queries", "l": "keys", "d": "size", "v": "value_size"}
     sizes = {name: axes[axis] for axis, name in names.items() if axes.get(axis) is not None}
     became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name}
-    name = graph.location_name(op.location)
-    return {"location": graph.location_text(op.location), **({"name": name} if name else {}), **sizes, **became}
+    return notes.outcome(op.location, {**sizes, **became})
 
 
 def _replace(found: Attention) -> None:
@@ -157,9 +155,8 @@ def _replace(found: Attention) -> None:
         values = list(found.operands)
         if kernel.mask is not None:
             values[_MASK] = _added(values[_MASK], found.hides_finitely)
-        query, *others = _guarded([_squeezed(value) for value in values], kernel)
-        # IREE would evaluate the placeholder of constant operands, which computes something else.
-        operands, kind = [build.barrier(query), *others], ir.RankedTensorType(found.result.type)
+        operands = _guarded([_squeezed(value) for value in values], kernel)
+        kind = ir.RankedTensorType(found.result.type)
         if isinstance(kernel, Decode):
             result = _decoded(op, kind, kernel, operands)
         else:
@@ -208,11 +205,11 @@ def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, o
 
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
     """Returns operands with equal numbers of keys, asserted to fit into a buffer."""
-    places = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
-    if not places:
+    dynamic = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
+    if not dynamic:
         return operands
     most = min(stored.most_keys for stored in kernel.inputs if None in stored.sizes)
-    first, *others = (build.dim(operands[i], dimension) for i, dimension in places)
+    first, *others = (build.dim(operands[i], dimension) for i, dimension in dynamic)
     for other in others:
         same = arith.CmpIOp(arith.CmpIPredicate.eq, first, other).result
         cf.AssertOp(same, "mxcomp: keys, values and masks must have the same number of keys")

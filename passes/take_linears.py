@@ -27,7 +27,7 @@ from iree.compiler.dialects import tensor
 from mxcomp.matching import linears
 from mxcomp.matching.linears import Product
 from mxcomp.mlir import build, graph
-from mxcomp.options import NONE, Options
+from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.linear import Linear
 
@@ -36,18 +36,14 @@ OPTIONS = ("ukernels", "reference")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces every such product below `module`."""
-    if options.reference or not options.reads_in_place or options.ukernels == NONE:
+    if not options.has_kernels:
         return
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name == linears.MATMUL]:
             found = linears.find(op)
             kernel = None if found is None else found.kernel.spread(options.target.cus)
-            if found is not None and kernel is not None and not _lacking(kernel.element, options):
+            if found is not None and kernel is not None and not options.target.lacks_short_products(kernel.element):
                 _replace(found, kernel)
-
-
-def _lacking(kind: str, options: Options) -> str:
-    return options.target.lacks_instruction(f"MFMA_F32_16x16x32_{kind.upper()}", (kind, kind))
 
 
 def _replace(found: Product, kernel: Linear) -> None:
@@ -55,10 +51,8 @@ def _replace(found: Product, kernel: Linear) -> None:
     with last.context, ir.InsertionPoint(last), standing.named(found.op, "linear", "linear"):
         x, weights, *bias = found.operands
         row = build.collapse(x, [[0, 1]]) if kernel.rows == 1 else x
-        # IREE would evaluate the placeholder of constant operands, which computes something else.
-        operands = [build.barrier(row), weights, *bias]
         result = kernel.result_type(kernel.workgroups)
-        (tiles,) = standing.dispatch(kernel, operands, [result], kernel.threads, along=kernel.along)
+        (tiles,) = standing.dispatch(kernel, [row, weights, *bias], [result], kernel.threads, along=kernel.along)
         groups = [[0], [1, 2]] if kernel.along else [[0, 1]]
         made = build.collapse(tiles, groups)
         if kernel.rows == 1:

@@ -37,15 +37,14 @@ from mxcomp.layout.units import BLOCK
 from mxcomp.matching import same_spelling
 from mxcomp.matching.canonical import is_canonical
 from mxcomp.mlir import build, graph, notes
-from mxcomp.options import NONE, Options
+from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention_mx import GROUPS, PARTS, SIZES, STEP, MxPrefill, key_order, size_order
+from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.conversions import CONVERSIONS
 
 OPTIONS = ("ukernels", "reference")
 
-_MOST_BYTES = 2**31 - 1
-"""The largest size of an operand in bytes."""
 _MOST_SIZE, _TWO_WAVES = 256, 256
 """Sizes of a key and a value, and of both together where registers of a SIMD are those of two waves."""
 _WAVES = ((8, 128), (4, 64), (2, 0))
@@ -91,8 +90,8 @@ class _Attention:
         kernel = next((each for each in kernels if each.workgroups > 1), None)
         if kernel is None:  # IREE drops a loop of one, and with it what names the kernel
             return f"{rows} queries of a single head: expected more than {kernels[-1].tile}"
-        if max(each.shape[0] for each in kernel.inputs) > _MOST_BYTES:
-            return f"an operand of more than {_MOST_BYTES} bytes"
+        if max(each.shape[0] for each in kernel.inputs) > MOST_BYTES:
+            return f"an operand of more than {MOST_BYTES} bytes"
         return kernel
 
     @property
@@ -208,9 +207,10 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _kernel(found: _Attention, options: Options) -> MxPrefill | str:
-    if options.reference or not options.reads_in_place or options.ukernels == NONE:
+    if not options.has_kernels:
         return "without ukernels"
-    return found.kernel()
+    kernel = found.kernel()
+    return kernel if isinstance(kernel, str) else kernel.missing(options.target) or kernel
 
 
 def _entry(found: _Attention, kernel: MxPrefill | str) -> dict[str, Any]:
@@ -218,11 +218,8 @@ def _entry(found: _Attention, kernel: MxPrefill | str) -> dict[str, Any]:
     heads, rows, _, size, value_size = found.sizes
     sizes = heads, rows, found.form.keys, size, value_size
     became = {"reason": kernel} if isinstance(kernel, str) else {"ukernel": kernel.name}
-    location = found.result.owner.operation.location
-    name = graph.location_name(location)
     names = ("heads", "queries", "keys", "size", "value_size")
-    entry = {"location": graph.location_text(location), **({"name": name} if name else {})}
-    return {**entry, **dict(zip(names, sizes, strict=True)), **became}
+    return notes.outcome(found.result.owner.operation.location, {**dict(zip(names, sizes, strict=True)), **became})
 
 
 def _replace(found: _Attention, kernel: MxPrefill) -> None:
@@ -231,8 +228,6 @@ def _replace(found: _Attention, kernel: MxPrefill) -> None:
     with ir.InsertionPoint(root):
         operands = _operands(found, kernel)
         result = ir.RankedTensorType(replaced.results[0].type)
-        # IREE would evaluate the placeholder of constant operands, which computes something else.
-        operands = [build.barrier(operands[0]), *operands[1:]]
         with standing.named(root, "attention", "attention"):
             (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
         flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])

@@ -32,8 +32,9 @@ from iree.compiler.dialects import tensor
 from mxcomp.matching import updates
 from mxcomp.matching.updates import SCATTER, Update
 from mxcomp.mlir import build, graph
-from mxcomp.options import NONE, Options
+from mxcomp.options import Options
 from mxcomp.packing import standing
+from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.rows import Rows
 
 OPTIONS = ("ukernels", "reference")
@@ -45,15 +46,13 @@ _IMPORT, _LOAD, _STORE, _GLOBAL = "hal.tensor.import", "util.global.load", "util
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
 _CALLS = ("util.call", "func.call")
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
-_MOST_BYTES = 2**31 - 1
-"""The largest tensor in bytes that a kernel can address."""
 _PARTS = (8, 4, 2, 3, 5, 7)
 """The numbers of workgroups for a single group of positions, of which the first that divides it is taken."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces updates of caches below `module`."""
-    if options.reference or not options.reads_in_place or options.ukernels == NONE:
+    if not options.has_kernels:
         return
     with module.context:
         ops = [op for op in graph.walk(module, bodies=False) if _found(op) is not None]
@@ -82,7 +81,7 @@ def _kernel(update: Update) -> Rows | None:
     groups, length, size = math.prod(shape[: update.axis]), shape[update.axis], math.prod(shape[update.axis + 1 :])
     parts = 1 if groups > 1 else next((each for each in _PARTS if length % each == 0), 0)
     # IREE would drop a dimension of size 1, and with it the name of the kernel.
-    if parts == 0 or length // parts < 2 or size < 2 or math.prod(shape) * element.width // 8 > _MOST_BYTES:
+    if parts == 0 or length // parts < 2 or size < 2 or math.prod(shape) * element.width // 8 > MOST_BYTES:
         return None
     return Rows(
         groups, length, parts, update.count, size, str(element), element.width, math.prod(table.shape),
@@ -198,7 +197,7 @@ def _rows(update: Update) -> ir.Value:
         whole = [i for i, size in enumerate(sizes) if size == 1] + order
         kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
         value = build.transpose(value, build.empty(kind), whole)
-    return build.barrier(_flat(value))  # IREE would evaluate the placeholder of constants
+    return _flat(value)
 
 
 def _halves(update: Update) -> ir.Value:

@@ -25,6 +25,28 @@ from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma,
 from mxcomp.ukernels.softmax import LOWEST, added, exp2, inverse, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND
 
+
+class ManyQueries:
+    """A kernel of which each workgroup has a tile of queries of a head."""
+
+    heads: int
+    queries: int
+
+    @property
+    def tile(self) -> int:
+        """The number of queries of a workgroup."""
+        raise NotImplementedError
+
+    @property
+    def tiles(self) -> int:
+        """The number of workgroups of a head."""
+        return -(-self.queries // self.tile)
+
+    @property
+    def workgroups(self) -> int:
+        return self.heads * self.tiles
+
+
 KEYS = 32
 """The number of keys of a step: two fragments of scores are one of the second product."""
 COLUMNS = 16
@@ -33,8 +55,6 @@ LANE = 8
 """The number of elements of a factor in a lane."""
 DEPTH = 32
 """The number of elements along the sizes of queries and keys that a matrix instruction takes."""
-MOST_BYTES = 2**31 - 1
-"""The largest size of an operand in bytes."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +93,7 @@ class Stored:
     @property
     def most_keys(self) -> int:
         """The largest number of keys for which a buffer has room."""
-        return MOST_BYTES // self.bytes
+        return builder.MOST_BYTES // self.bytes
 
     def step(self, axis: str) -> int:
         """Returns the stride along an axis, or 0 where no subscript depends on it."""

@@ -8,7 +8,6 @@ largest score, and the sum of powers. The second kernel combines those of all wo
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 
@@ -97,8 +96,7 @@ class Decode:
     @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
-        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
-        return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{digest}"
+        return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{builder.digest(self)}"
 
     @property
     def inputs(self) -> list[Stored]:

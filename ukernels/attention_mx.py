@@ -13,7 +13,6 @@ from the first step on and changes only where a block's scale is far above it; s
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,10 +21,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, rocdl
 from iree.compiler.dialects import math as mlir_math
 
-from mxcomp.formats import ElementFormat, element_format
+from mxcomp.formats import E8M0, ElementFormat, element_format
 from mxcomp.layout import INTRINSICS
 from mxcomp.layout.units import BLOCK, LANES, SCALE
 from mxcomp.mlir import build
+from mxcomp.target import Target
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
@@ -33,7 +33,8 @@ from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.softmax import LOWEST, exp2, largest, number, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
 
-MFMA = INTRINSICS["MFMA_SCALE_F32_32x32x64_B32"]
+_INTRINSIC = "MFMA_SCALE_F32_32x32x64_B32"
+MFMA = INTRINSICS[_INTRINSIC]
 ROWS, DEPTH, VALUES = MFMA.m, MFMA.k, MFMA.acc_outer * MFMA.acc_inner
 """The rows of a fragment, its depth along the other dimension, and the numbers that a lane has of a result."""
 GROUPS = LANES // ROWS
@@ -58,7 +59,7 @@ _BIAS, _MOST_SCALE, _NO_SCALE = 127, 254, 255
 
 
 @dataclass(frozen=True)
-class MxPrefill:
+class MxPrefill(attention.ManyQueries):
     """The kernel's parameters.
 
     Attributes:
@@ -95,14 +96,12 @@ class MxPrefill:
         """The number of queries of a workgroup."""
         return self.waves * ROWS
 
-    @property
-    def tiles(self) -> int:
-        """The number of workgroups of a head."""
-        return -(-self.queries // self.tile)
-
-    @property
-    def workgroups(self) -> int:
-        return self.heads * self.tiles
+    def missing(self, target: Target) -> str:
+        """Returns the matrix instruction that a GPU lacks for one of the products; "" if it has both."""
+        qk, value, weights = self.elements
+        scales = [E8M0.mlir_type] * 2
+        lacking = (target.lacks_instruction(_INTRINSIC, (*pair, *scales)) for pair in ((qk, qk), (value, weights)))
+        return next(filter(None, lacking), "")
 
     @property
     def padded_keys(self) -> int:
@@ -125,10 +124,9 @@ class MxPrefill:
     @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
-        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
         causal = "_causal" if self.is_causal else ""
         kinds = "_".join(f"f{element_format(kind).bits}" for kind in self.elements)
-        return f"mx_attention_{kinds}_m{self.tile}_d{self.size}{causal}_{digest}"
+        return f"mx_attention_{kinds}_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:

@@ -10,7 +10,6 @@ and after the last key.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -53,7 +52,7 @@ STEP = GROUPS * KEYS
 
 
 @dataclass(frozen=True)
-class Prefill:
+class Prefill(attention.ManyQueries):
     """The kernel's parameters.
 
     Attributes:
@@ -109,20 +108,10 @@ class Prefill:
         return self.waves * COLUMNS * self.fragments
 
     @property
-    def tiles(self) -> int:
-        """The number of workgroups of a head."""
-        return -(-self.queries // self.tile)
-
-    @property
-    def workgroups(self) -> int:
-        return self.heads * self.tiles
-
-    @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
-        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
         causal = "" if self.reach is None else "_causal"
-        return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{digest}"
+        return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
 
     @property
     def inputs(self) -> list[Stored]:

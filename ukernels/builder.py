@@ -8,6 +8,7 @@ order in which they are called. Their names are those of the hardware, or of MLI
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -36,8 +37,13 @@ Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
 Part: TypeAlias = tuple[Values, Sequence[int], Sequence["Index | int"]]
 """The part of a result that a thread stores: values, their shape, and where they begin."""
 
-_MOST_BYTES = 2**31 - 1
-"""The largest size of a buffer in bytes."""
+MOST_BYTES = 2**31 - 1
+"""The largest size in bytes of a buffer that a kernel addresses."""
+
+
+def digest(parameters: object) -> str:
+    """Returns a short digest of all parameters of a kernel, for its name."""
+    return hashlib.sha256(repr(parameters).encode()).hexdigest()[:8]
 
 
 def opaque(value: Index, pinned: bool = False) -> Index:
@@ -233,8 +239,8 @@ def whole(source: ir.Value) -> tuple[ir.Value, Index]:
     """Returns the memory that a buffer is a part of, by elements from its start on, and the offset of the buffer."""
     base, offset, *_ = memref.ExtractStridedMetadataOp(source).results
     kind = ir.MemRefType(source.type)
-    flat = ir.MemRefType.get([_MOST_BYTES], kind.element_type, memory_space=kind.memory_space)
-    return memref.ReinterpretCastOp(flat, base, [], [], [], [0], [_MOST_BYTES], [1]).result, Index.of(offset)
+    flat = ir.MemRefType.get([MOST_BYTES], kind.element_type, memory_space=kind.memory_space)
+    return memref.ReinterpretCastOp(flat, base, [], [], [], [0], [MOST_BYTES], [1]).result, Index.of(offset)
 
 
 def lds(size: int, element: str = "i8") -> ir.Value:

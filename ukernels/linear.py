@@ -70,8 +70,8 @@ class Linear:
             return f"{self.columns} columns are not several times {COLUMNS}"
         if self.depth % DEPTH:
             return f"K = {self.depth} is no multiple of {DEPTH}"
-        if self.depth * max(self.rows, self.columns) * _BYTES > attention.MOST_BYTES:
-            return f"an operand exceeds {attention.MOST_BYTES} bytes"
+        if self.depth * max(self.rows, self.columns) * _BYTES > builder.MOST_BYTES:
+            return f"an operand exceeds {builder.MOST_BYTES} bytes"
         return ""
 
     @property

@@ -7,7 +7,6 @@ is nowhere: of a place beyond the cache nothing is written.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -61,8 +60,7 @@ class Rows:
     @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
-        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:8]
-        return f"mx_write_rows_r{self.rows}_d{self.size}_{digest}"
+        return f"mx_write_rows_r{self.rows}_d{self.size}_{builder.digest(self)}"
 
     @property
     def piece(self) -> int:

@@ -23,12 +23,13 @@ from mxcomp.matching import positions, softmax
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
-from mxcomp.matching.softmax import Access, Hidden
+from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
+from mxcomp.ukernels.builder import MOST_BYTES
 
 ATTENTION = "iree_linalg_ext.attention"
 NAMES = (ATTENTION, softmax.PRODUCT)
@@ -66,14 +67,14 @@ class Form:
 
     op: ir.Operation
     result: ir.Value
-    query: Access
-    key: Access
-    value: Access
+    query: Element
+    key: Element
+    value: Element
     axes: Mapping[str, int | None]
     scale: float
     cap: float | None = None
-    mask: Access | None = None
-    sink: Access | None = None
+    mask: Element | None = None
+    sink: Element | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _spelled(op: ir.Operation) -> Form | None:
     return Form(op, found.result, *places, axes, found.scale, found.cap, mask, found.sink)
 
 
-def _as_added(op: ir.Operation, hidden: Hidden) -> Access:
+def _as_added(op: ir.Operation, hidden: Hidden) -> Element:
     """Builds, in front of the attention, what hides as much if it is added to scores."""
     value = hidden.values.value
     f32 = ir.F32Type.get()
@@ -138,15 +139,15 @@ def _as_added(op: ir.Operation, hidden: Hidden) -> Access:
 
     with ir.InsertionPoint(op), op.location:
         kind = build.tensor_type(build.static_sizes(value), f32)
-        return Access(build.elementwise(kind, [value], number), hidden.values.indices)
+        return Element(build.elementwise(kind, [value], number), hidden.values.indices)
 
 
 def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
     """Returns the attention of IREE's operation. Raises NotCoveredError if it is of an unsupported form."""
     masked = _check(op)
 
-    def access(number: int, names: Sequence[str]) -> Access:
-        return Access(op.operands[number], tuple(Index(each, 1, axes[each]) for each in names))
+    def access(number: int, names: Sequence[str]) -> Element:
+        return Element(op.operands[number], tuple(Index(each, 1, axes[each]) for each in names))
 
     query, key, value = (access(i, each) for i, each in enumerate(_FORM))
     return Form(op, op.results[0], query, key, value, axes, _scale(op), mask=access(4, "ntl") if masked else None)
@@ -322,7 +323,7 @@ class _Moves(Tracer):
         return found if isinstance(found, Leaf) else Leaf(((value, indices),))
 
 
-def _stored(place: Access, axes: Mapping[str, int | None], whole: str) -> tuple[ir.Value, Stored]:
+def _stored(place: Element, axes: Mapping[str, int | None], whole: str) -> tuple[ir.Value, Stored]:
     """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous."""
     found = _Moves().element(place.value, place.indices)
     assert isinstance(found, Leaf)
@@ -351,6 +352,6 @@ def _as_stored(
     has_keys = steps["l"] == ([(1, axes["l"])] if "l" in of else []) or not (whole or steps["l"])
     if not is_whole or not has_keys or any(size is None for axis in "ntdv" for _, size in steps[axis]):
         return None
-    if found.bytes > attention.MOST_BYTES:
-        raise NotCoveredError(f"an operand of more than {attention.MOST_BYTES} bytes")
+    if found.bytes > MOST_BYTES:
+        raise NotCoveredError(f"an operand of more than {MOST_BYTES} bytes")
     return found

@@ -22,7 +22,7 @@ from mxcomp.matching.elements import ZERO, Index
 
 @dataclass(frozen=True)
 class Element:
-    """An element of a tensor whose values are unknown: an integer, or a boolean, which is a condition."""
+    """An element of a tensor whose values are unknown. As a condition, it is a boolean."""
 
     value: ir.Value
     indices: tuple[Index, ...]

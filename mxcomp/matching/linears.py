@@ -23,6 +23,7 @@ from mxcomp.mlir.linalg_ops import (
     indexing_maps,
     inputs,
     is_elementwise,
+    is_rounding,
     is_zero,
     yielded,
 )
@@ -83,12 +84,7 @@ def _with_what_follows(found: Product) -> Product:
     if (biased := _biased(found)) is not None:
         found = biased
     user = graph.only_user(found.last)
-    kind = None if user is None else str(build.element(user.results[0])) if len(user.results) == 1 else None
-    if user is None or kind not in _ELEMENTS or not is_elementwise(user) or inputs(user) != [found.last.results[0]]:
-        return found
-    made = graph.producer(yielded(user))
-    is_same = (indexing_maps(user) or [])[0] == (indexing_maps(user) or [])[1]
-    if not is_same or made is None or made.name != "arith.truncf" or made.operands[0] != _argument(user, 0):
+    if user is None or not is_rounding(user) or (kind := str(build.element(user.results[0]))) not in _ELEMENTS:
         return found
     return replace(found, last=user, kernel=replace(found.kernel, result=kind))
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 
 from iree.compiler import ir
 
+from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_zero, loop_sizes, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_rounding, is_zero, loop_sizes, yielded
 
 PRODUCT = "linalg.batch_matmul"
 _KEY = "l"
@@ -39,22 +40,14 @@ _LEAF, _NUMBER, _SUM, _LARGEST, _CONCAT = "leaf", "number", "sum", "largest", "c
 
 
 @dataclass(frozen=True)
-class Access:
-    """An element of a tensor."""
-
-    value: ir.Value
-    indices: tuple[Index, ...]
-
-
-@dataclass(frozen=True)
 class Node:
     """An operation on scalars by name; a leaf; a number; the sum or the largest of a row; or a row and a column."""
 
     name: str
     operands: tuple[Node, ...] = ()
     number: float = 0.0
-    leaf: Access | None = None
-    access: Access | None = field(default=None, compare=False)
+    leaf: Element | None = None
+    access: Element | None = field(default=None, compare=False)
     """An element of a tensor that is equal to this."""
     size: int = field(init=False, repr=False, compare=False)
     """The number of operations, each counted as often as it is used."""
@@ -67,7 +60,7 @@ class Node:
 class Hidden:
     """Scores for which truth values are `truth` are replaced by a number so low that their weights are 0."""
 
-    values: Access
+    values: Element
     truth: bool
     number: float
 
@@ -84,13 +77,13 @@ class Spelled:
     """
 
     result: ir.Value
-    query: Access
-    key: Access
-    value: Access
+    query: Element
+    key: Element
+    value: Element
     scale: float
     cap: float | None
-    mask: Access | Hidden | None
-    sink: Access | None
+    mask: Element | Hidden | None
+    sink: Element | None
 
 
 def find(product: ir.Operation) -> Spelled | None:
@@ -118,27 +111,18 @@ def find(product: ir.Operation) -> Spelled | None:
     query, key = _factors(scores, _RESULT, "d")
     result = product.results[0]
     uses = list(result.uses)
-    if len(uses) == 1 and _rounds(rounding := uses[0].owner.operation):
+    if len(uses) == 1 and is_rounding(rounding := uses[0].owner.operation):
         result = rounding.results[0]
     return Spelled(result, query, key, value, scale, cap, mask, None if column is None else column.leaf)
 
 
-def _rounds(op: ir.Operation) -> bool:
-    """Returns whether an operation only rounds each element."""
-    maps = indexing_maps(op) if is_elementwise(op) else None
-    inner = graph.producer(yielded(op)) if maps is not None and len(maps) == 2 and maps[0] == maps[1] else None
-    return (
-        inner is not None and inner.name == "arith.truncf" and inner.operands[0] == op.regions[0].blocks[0].arguments[0]
-    )
-
-
-def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Access, Access]:
+def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Element, Element]:
     """Returns the factors of a product, by the axes of its result, and the one that it sums over."""
     maps = indexing_maps(product) or []
     sizes = loop_sizes(product, maps)
     names = dict(zip((ir.AffineDimExpr(each).position for each in maps[2].results), result, strict=True))
     loops = [Index(names.get(loop, inner), 1, sizes[loop]) for loop in range(maps[2].n_dims)]
-    first, second = (Access(value, apply_map(each, loops)) for value, each in zip(inputs(product), maps, strict=False))
+    first, second = (Element(value, apply_map(each, loops)) for value, each in zip(inputs(product), maps, strict=False))
     return first, second
 
 
@@ -167,9 +151,9 @@ def _column(node: Node) -> Node | None:
     return next((found for each in node.operands if (found := _column(each)) is not None), None)
 
 
-def _scores(node: Node) -> tuple[ir.Operation, Access | Hidden | None, float, float | None] | None:
+def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, float | None] | None:
     """Returns the product of queries and keys, the mask, the scale, and the cap, if there is one."""
-    mask: Access | Hidden | None = None
+    mask: Element | Hidden | None = None
     outer, inner, is_capped = 1.0, 1.0, False
     while node.name != PRODUCT:
         if len(node.operands) == 2 and node.operands[0].name == _NUMBER:
@@ -218,11 +202,11 @@ class _Follower:
     """Follows elements back to products and to what is stored, each once however often it is used."""
 
     def __init__(self) -> None:
-        self._known: dict[Access, Node | None] = {}
+        self._known: dict[Element, Node | None] = {}
         self._depth = 0
 
     def element(self, value: ir.Value, indices: Sequence[Index]) -> Node | None:
-        access = Access(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
+        access = Element(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
         if access not in self._known:
             self._depth += 1
             node = self._computed(access) if self._depth < _DEEPEST else None
@@ -231,7 +215,7 @@ class _Follower:
             self._known[access] = Node(node.name, node.operands, node.number, node.leaf, node.access or access)
         return self._known[access]
 
-    def _computed(self, access: Access) -> Node | None:
+    def _computed(self, access: Element) -> Node | None:
         op, indices = graph.producer(access.value), access.indices
         if op is None:
             return None
@@ -295,7 +279,7 @@ class _Follower:
         other = self.element(op.operands[1], of_column)
         return None if other is None else Node(_CONCAT, (found, other))
 
-    def _reduced(self, op: ir.Operation, access: Access) -> Node | None:
+    def _reduced(self, op: ir.Operation, access: Element) -> Node | None:
         """Returns the sum or the largest of a row."""
         maps, value = indexing_maps(op), access.value
         if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:

@@ -10,7 +10,7 @@ from mxcomp.mlir import linalg
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.graph import producer, without_cast
 
-EXTENDS = "arith.extf"
+EXTENDS, TRUNCATES = "arith.extf", "arith.truncf"
 
 
 def yielded(op: ir.Operation) -> ir.Value:
@@ -40,13 +40,21 @@ def extended_from(value: ir.Value) -> ir.Value:
 
 def _extends(op: ir.Operation) -> bool:
     """Returns whether an operation on tensors extends each element, and does nothing else."""
-    if op.name == EXTENDS:
-        return True
+    return op.name == EXTENDS or _only_applies(op, EXTENDS)
+
+
+def is_rounding(op: ir.Operation) -> bool:
+    """Returns whether a linalg op rounds each element of a tensor to a narrower float, and does nothing else."""
+    return _only_applies(op, TRUNCATES)
+
+
+def _only_applies(op: ir.Operation, name: str) -> bool:
+    """Returns whether a linalg op yields what one operation makes of each element of its only input."""
     if not is_elementwise(op) or len(op.operands) != 2:
         return False
     inner, (first, last) = producer(yielded(op)), indexing_maps(op) or []
     argument = op.regions[0].blocks[0].arguments[0]
-    return first == last and inner is not None and inner.name == EXTENDS and inner.operands[0] == argument
+    return first == last and inner is not None and inner.name == name and inner.operands[0] == argument
 
 
 def reads_init(op: ir.Operation) -> bool:

@@ -26,14 +26,24 @@ def attend(module: ir.Operation, entries: Sequence[Mapping[str, Any]]) -> None:
     """Adds the outcome of each attention to a module."""
     if entries:
         with module.context:
-            module.attributes[ATTENTIONS] = from_python([dict(each) for each in entries])
+            module.attributes[ATTENTIONS] = from_python([*_attentions(module), *(dict(each) for each in entries)])
+
+
+def outcome(location: ir.Location, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the outcome of the attention at a location."""
+    name = graph.location_name(location)
+    return {"location": graph.location_text(location), **({"name": name} if name else {}), **found}
+
+
+def _attentions(module: ir.Operation) -> list[dict[str, Any]]:
+    return to_python(module.attributes[ATTENTIONS]) if ATTENTIONS in module.attributes else []
 
 
 def take_attentions(module: ir.Operation) -> list[dict[str, Any]]:
     """Returns the outcome of each attention, and removes it from the module."""
-    if ATTENTIONS not in module.attributes:
+    entries = _attentions(module)
+    if not entries:
         return []
-    entries: list[dict[str, Any]] = to_python(module.attributes[ATTENTIONS])
     del module.attributes[ATTENTIONS]
     return entries
 

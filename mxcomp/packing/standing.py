@@ -18,8 +18,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
-from mxcomp.mlir import attributes, build, linalg
+from mxcomp.mlir import attributes, build, graph, linalg
 
+_REGION = "flow.dispatch.region"
 _NAME = re.compile(r"mxcomp\.(attention|cache|linear)\.")
 """Matches the name of a location of a placeholder that has lost its kernel, and would compute something else."""
 
@@ -61,6 +62,10 @@ def dispatch(
     `inits` are what the results are written over; by default zeros, which nobody reads. `llvm_func_attrs` are what LLVM
     is told of the function.
     """
+    first, *others = operands
+    if (producer := graph.producer(first)) is None or producer.name != _REGION:
+        # IREE would evaluate the placeholder of constant operands, which computes something else.
+        operands = [build.barrier(first), *others]
     with build.dispatch_region(results, []) as region:
         inits = inits or [build.zero_filled(result) for result in results]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]

@@ -89,6 +89,10 @@ class Target:
         other = next((kind for kind in types[2:4] if kind != found.scale), None)
         return "" if other is None else f"{name} of {self.name} takes scales of {found.scale}, not {other}"
 
+    def lacks_short_products(self, kind: str) -> str:
+        """Returns why there is no matrix instruction of 16x16x32 for a type of 16 bits; "" if there is one."""
+        return self.lacks_instruction(f"MFMA_F32_16x16x32_{kind.upper()}", (kind, kind))
+
     def lacks_conversion(self, source: str, result: str) -> str:
         """Returns why there is no such conversion instruction with a scale; "" if there is one."""
         has_it = (source, result) in self.conversions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from iree.compiler import ir
@@ -12,6 +13,7 @@ from mxcomp import pipeline
 from mxcomp.ir.attention import Form, attention
 from mxcomp.mlir import notes
 from mxcomp.options import Options
+from mxcomp.target import get_target
 
 TYPES = (
     "2x128x2x32xf4E2M1FN", "2x128x2xf8E8M0FNU", "2x64x2x32xf4E2M1FN", "2x64x2xf8E8M0FNU", "2x64x2x32xf8E4M3FN",
@@ -89,3 +91,41 @@ def test_spelled_otherwise(pattern: str, other: str) -> None:
 def test_reasons(form: Form, options: dict[str, object], reason: str) -> None:
     text, (entry,) = taken(spelled(form), **options)
     assert reason in str(entry["reason"]) and "flow.dispatch" not in text
+
+
+def test_a_gpu_without_the_instruction() -> None:
+    target = get_target("gfx950")
+    others = tuple(each for each in target.matrix_instructions if each.name != "MFMA_SCALE_F32_32x32x64_B32")
+    options = replace(Options.make(), target=replace(target, matrix_instructions=others))
+    with ir.Context():
+        module = ir.Module.parse(spelled()).operation
+        pipeline.run(module, ("mxcomp-take-mx-attention",), options)
+        (entry,) = notes.take_attentions(module)
+    assert "MFMA_SCALE_F32_32x32x64_B32" in str(entry["reason"]) and "flow.dispatch" not in str(module)
+
+
+OTHER = """
+  util.func public @other(%q: tensor<2x1x64xbf16>, %k: tensor<2x64x64xbf16>, %scale: f32) -> tensor<2x1x64xbf16> {
+    %empty = tensor.empty() : tensor<2x1x64xbf16>
+    %r = iree_linalg_ext.attention <indexing_maps = [
+        affine_map<(n, t, v, d, l) -> (n, t, d)>, affine_map<(n, t, v, d, l) -> (n, l, d)>,
+        affine_map<(n, t, v, d, l) -> (n, l, v)>, affine_map<(n, t, v, d, l) -> ()>,
+        affine_map<(n, t, v, d, l) -> (n, t, v)>]>
+        ins(%q, %k, %k, %scale : tensor<2x1x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+        outs(%empty : tensor<2x1x64xbf16>) {
+    ^bb0(%score: f32):
+      iree_linalg_ext.yield %score : f32
+    } -> tensor<2x1x64xbf16>
+    util.return %r : tensor<2x1x64xbf16>
+  }
+"""
+
+
+def test_attention_of_both_kinds_is_reported() -> None:
+    text = spelled().rstrip().removesuffix("}") + OTHER + "}"
+    with ir.Context():
+        module = ir.Module.parse(text).operation
+        pipeline.run(module, ("mxcomp-take-mx-attention", "mxcomp-take-attention"), Options.make())
+        mx_entry, other = notes.take_attentions(module)
+    assert str(mx_entry["ukernel"]).startswith("mx_attention_f4_")
+    assert other["reason"] == "a scale that is computed: expected a constant"

@@ -47,7 +47,7 @@ def of_lengths(queries: int, position: torch.Tensor, of_sequences: torch.Tensor)
 
 
 def of_lengths_and_window(queries: int, position: torch.Tensor, of_sequences: torch.Tensor) -> torch.Tensor:
-    """In numbers, of which queries that see no key see all."""
+    """A mask of numbers: a query that sees no key weighs all of them alike."""
     query, key = places(queries)
     hidden = (key > query + position) | (key <= query + position - 9) | (key >= of_sequences[:, None, None])
     return torch.zeros(hidden.shape, dtype=torch.bfloat16).masked_fill(hidden, -3.3e38)[:, None]

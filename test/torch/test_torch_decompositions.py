@@ -139,7 +139,7 @@ def test_numbers_that_are_16_bit_floats_are_left_alone() -> None:
 
 
 def test_bytes_are_unsigned() -> None:
-    """In sorts, of which the largest elements are one, and in sums."""
+    """Sorts, top-k and sums take bytes above 127 as positive numbers."""
 
     class Ordered(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -25,7 +25,7 @@ TYPES = {
 }
 """Elements, bits of their mantissas, exponents of the largest one, and that one."""
 DISTANCE = 2e-3
-"""Of a result from the reference, of the largest value: here and there a weight is rounded the other way."""
+"""The largest difference from the reference, relative to the largest value: some weights are rounded the other way."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Case:
     batch: int = 1
     scale: float | None = None
     growth: float = 0.0
-    """By which keys grow, from the first to the last."""
+    """What each key is larger than the one before, relative to the first."""
 
     def operands(self, seed: int) -> tuple[torch.Tensor, ...]:
         """Random numbers, whose blocks have magnitudes of their own."""
@@ -117,7 +117,7 @@ def rounded(x: np.ndarray, fmt: str, saturates: bool = True) -> np.ndarray:
 
 
 def test_grouped_causal_queries() -> None:
-    """In mixed formats; keys that fill neither a step nor a block, and queries that fill no tile."""
+    """Formats are mixed; keys fill neither a step nor a block, and queries fill no tile."""
     Case(4, 2, 70, 150, 64, 64, ("E2M1", "E4M3", "E4M3"), is_causal=True).check()
 
 

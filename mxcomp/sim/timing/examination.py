@@ -7,6 +7,7 @@ at the same time.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics import mfma
 from mxcomp.sim.timing.chip import Batch
-from mxcomp.sim.timing.sharing import Sharing, Survey, global_kind
+from mxcomp.sim.timing.sharing import Sharing, Survey, coordinates_of, global_kind
 from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
 from mxcomp.target import Target
 
@@ -163,15 +164,14 @@ def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
 
     The sample has the first and the last workgroup, one of which is the longest where the length follows the number.
     """
-    x, y, z = dispatch.grid
-    total, draw = x * y * z, random.Random(0)
+    total, draw = math.prod(dispatch.grid), random.Random(0)
     first = Recorder(dispatch, dispatch.workgroups[0], program).run()
     most = max(_MOST_STEPS, 2 * max(map(len, first.codes)))
     steps = min(most, dispatch.max_instructions)
     limited = replace(dispatch, max_instructions=steps, checks=frozenset(), findings=Findings())
 
     def traced(number: int) -> Trace:
-        return Recorder(limited, (number % x, number // x % y, number // (x * y)), program).run()
+        return Recorder(limited, coordinates_of(number, dispatch.grid), program).run()
 
     try:
         probes = [traced(number) for number in {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}]

@@ -139,7 +139,7 @@ class Sharing:
     def _numbers(self, ids: Sequence[int]) -> NDArray[np.int64]:
         """Returns int64[workgroups, streams]: equal for the same data."""
         if self._axes is not None:
-            coordinates = np.array([self._coordinates(k) for k in ids], np.int64).reshape(-1, 3)
+            coordinates = np.array([coordinates_of(k, self.grid) for k in ids], np.int64).reshape(-1, 3)
             factors = np.zeros((3, len(self._axes)), np.int64)
             for stream, axes in enumerate(self._axes):
                 for axis in axes:
@@ -194,12 +194,8 @@ class Sharing:
 
     def _first_lines(self, number: int) -> NDArray[np.int64]:
         if number not in self._known:
-            self._known[number] = self.survey.of(self._coordinates(number))
+            self._known[number] = self.survey.of(coordinates_of(number, self.grid))
         return self._known[number]
-
-    def _coordinates(self, number: int) -> Workgroup:
-        x, y, _ = self.grid
-        return number % x, number // x % y, number // (x * y)
 
     def _dependence(self) -> list[tuple[int, ...]] | None:
         """Returns the axes of the grid that each stream depends on, or None where samples show no such rule."""
@@ -217,6 +213,12 @@ class Sharing:
                 return None
             result.append(rule)
         return result
+
+
+def coordinates_of(number: int, grid: Workgroup) -> Workgroup:
+    """Returns the coordinates of a workgroup of a grid, by its number in the order of dispatch."""
+    x, y, _ = grid
+    return number % x, number // x % y, number // (x * y)
 
 
 _SMALL = 64

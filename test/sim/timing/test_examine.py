@@ -282,7 +282,7 @@ UNEVEN = STRIDED.with_name("uneven.ll")
 
 
 def test_workgroups_that_differ_take_their_mean_and_at_the_end_the_longest() -> None:
-    """Of loops of 1 to 1000 times: in one batch the longest counts, in many the mean, and the longest once."""
+    """Workgroups loop 1 to 1000 times: in one batch the longest counts, in many the mean, and the longest once."""
     device, machine = Device(memory_bytes=1 << 20), mi355x().machine
     (kernel,) = device.load(code_object(UNEVEN)).kernels.values()
     result = device.alloc(64)
