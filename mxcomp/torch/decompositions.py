@@ -264,6 +264,11 @@ def _empty(size: Sequence[Any], _: Sequence[int], **options: Any) -> torch.Tenso
     return torch.empty(size, dtype=options.get("dtype"))
 
 
+def _copied(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """Returns a value of its own: torch takes none that is an argument, or that two buffers get."""
+    return source.to(x.dtype).expand_as(x).clone()
+
+
 def table() -> dict[Any, Callable[..., Any]]:
     """Returns decompositions by operator: PyTorch's own, and ours."""
     ours: dict[Any, Callable[..., Any]] = {
@@ -281,6 +286,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.index.Tensor: _indexed,
         _ATEN.index_put.default: _put,
         _ATEN.scatter.value: _marked,
+        _ATEN.copy.default: _copied,
     }
     ours |= {each: _with_numbers(each) for each in (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.div.Tensor)}
     pytorch = torch.export.default_decompositions()

@@ -15,7 +15,7 @@ from mxcomp.errors import InputError
 from mxcomp.mlir.attributes import LONGEST_SIZE
 from mxcomp.torch import decompositions
 from mxcomp.torch.parameters import Parameters
-from mxcomp.torch.state import copy_inputs, with_buffers
+from mxcomp.torch.state import with_buffers
 
 _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*", [^\n]*\n[^\n]*\n?')
 """Matches a frame of a stack trace, two lines."""
@@ -78,7 +78,6 @@ def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
         lowered = with_buffers(program).run_decompositions(decompositions.table())
-    copy_inputs(lowered)
     for node in reversed(list(lowered.graph.nodes)):
         if not node.users and any(check in str(node.target) for check in _CHECKS):
             lowered.graph.erase_node(node)

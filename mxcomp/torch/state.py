@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import torch
 from iree.compiler import ir
-from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import InputKind
 
 from mxcomp.errors import InputError
 from mxcomp.passes.import_torch import builtin_type
@@ -69,19 +69,6 @@ def with_buffers(program: torch.export.ExportedProgram) -> torch.export.Exported
         program.range_constraints, program.module_call_graph, program.example_inputs, program.constants,
         verifiers=program.verifiers,
     )  # fmt: skip
-
-
-def copy_inputs(program: torch.export.ExportedProgram) -> None:
-    """Copies inputs that are the next value of a buffer: the importer stores what operators compute, and no others."""
-    (output,) = (node for node in program.graph.nodes if node.op == "output")
-    returned = list(output.args[0])
-    for i, (spec, node) in enumerate(zip(program.graph_signature.output_specs, returned, strict=True)):
-        if spec.kind == OutputKind.BUFFER_MUTATION and node.op == "placeholder":
-            with program.graph.inserting_before(output):
-                returned[i] = program.graph.call_function(torch.ops.aten.clone.default, (node,))
-            returned[i].meta |= {"val": node.meta["val"]}
-            spec.arg = TensorArgument(name=returned[i].name)
-    output.args = (tuple(returned),)
 
 
 def _changes(user: torch.fx.Node, node: torch.fx.Node) -> bool:

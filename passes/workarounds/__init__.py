@@ -118,6 +118,7 @@ OTHERS = (
     "mxcomp-legalise-overwriting",
     "mxcomp-legalise-sorts",
     "mxcomp-copy-constants",
+    "mxcomp-copy-stored",
     "mxcomp-keep-sorted",
     "mxcomp-legalise-producers",
 )

@@ -215,22 +215,29 @@ def test_state_of_modules(registered: bool, strict: bool) -> None:
 
 
 class Exchanged(torch.nn.Module):
-    """Writes two caches of integers twice each or once, and each becomes the other; others it only writes, or reads."""
+    """Writes two caches of integers twice each or once, and each becomes the other; others it only writes, or reads, or
+    keeps what another one was, is, or never is but a constant."""
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("one", "other", "given", "written"):
+        for name in ("one", "other", "given", "written", "same", "left", "right", "first", "table"):
             cache = torch.randint(-99, 99, (2, 2, 8, 4), generator=GENERATOR, dtype=torch.int32)
             self.register_buffer(name, cache, persistent=False)
 
     def forward(self, at: Tensor, rows: Tensor, given: Tensor) -> tuple[Tensor, ...]:
         one = self.one.index_copy(2, at, rows).index_copy(2, at + 1, 2 * rows)
         other = self.other.index_copy(2, at, 3 * rows)
-        before = self.given * 2
+        before = self.given * 2 + self.left - self.right + self.same * self.first
+        left = self.left.clone()
+        self.left.copy_(self.right)
+        self.right.copy_(left)
+        self.first.copy_(2 * self.table)
         self.one.copy_(other)
         self.other.copy_(one)
         self.given.copy_(given)
-        self.written.copy_(one + other)
+        both = one + other
+        self.written.copy_(both)
+        self.same.copy_(both)
         return one + 1, other + 1, before
 
 

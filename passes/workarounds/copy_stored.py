@@ -1,0 +1,74 @@
+"""mxcomp-copy-stored: copies what a variable (mutable global) gets if another one has it too, or it is constant.
+
+IREE takes a variable that is only ever given the value of another one for that one, and has one buffer for both: also
+where the other is given a new value (`renameChainedGlobals`). Of two variables that are exchanged nothing is left. Nor
+does it copy what two are given: rows that are written into one in place are in both. And one that is only given a
+constant has that from the beginning, whatever it began with.
+
+Before:
+
+    %0 = util.global.load @now : tensor<512x64xf32>
+    util.global.store %0, @before : tensor<512x64xf32>
+
+After:
+
+    %0 = util.global.load @now : tensor<512x64xf32>
+    %1 = util.optimization_barrier %0 : tensor<512x64xf32>
+    %2 = flow.dispatch.region -> (tensor<512x64xf32>) { (an elementwise linalg.generic that yields its operand %1) }
+    util.global.store %2, @before : tensor<512x64xf32>
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build, graph, overwriting
+from mxcomp.options import Options
+from mxcomp.passes.workarounds import Computes, Workaround
+from mxcomp.passes.workarounds.copy_constants import is_splat
+from mxcomp.passes.workarounds.legalise_overwriting import copy
+
+WORKAROUND = Workaround(
+    fault="A variable that keeps the former value of another one has its present value.",
+    stock=Computes(),
+)
+
+_LOAD, _STORE, _GLOBAL = "util.global.load", "util.global.store", "global"
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Copies values below `module` that variables have in common, or that are known."""
+    stored = set[ir.Value]()
+    with module.context:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == _STORE]:
+            value = graph.look_through(op.operands[0], _VIEWS)
+            if not overwriting.is_tensor(value):
+                continue
+            if value in stored or _is_of_another(value, op.attributes[_GLOBAL]) or _is_constant(value):
+                with op.location, ir.InsertionPoint(op):
+                    op.operands[0] = copy(build.barrier(op.operands[0]))
+            stored.add(value)
+
+
+def _is_of_another(value: ir.Value, variable: ir.Attribute) -> bool:
+    """Returns whether a value is read from another variable."""
+    op = graph.producer(value)
+    return op is not None and op.name == _LOAD and op.attributes[_GLOBAL] != variable
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """Returns whether a value is computed of constants alone, and so perhaps by the compiler.
+
+    A constant that is the same everywhere is what IREE fills memory with.
+    """
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        op = graph.producer(each := pending.pop())
+        if op is None or not op.name.startswith(("arith.", "linalg.", "tensor.")):
+            return False
+        if each == value and op.name == "arith.constant" and is_splat(op):
+            return False
+        seen.add(each)
+        pending += [source for user, i in graph.inputs(op) if (source := user.operands[i]) not in seen]
+    return True
