@@ -32,6 +32,7 @@ from mxcomp.ir.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
 from mxcomp.mlir import build, graph
+from mxcomp.mlir.attributes import UNSIGNED_RESULTS, from_python
 from mxcomp.moe import experts_operator
 from mxcomp.options import Options
 
@@ -74,6 +75,18 @@ def run(module: ir.Operation, options: Options) -> None:
     for op in [op for op in graph.walk(module, bodies=False) if _name(op) in _OPERANDS]:
         with op.context, op.location, ir.InsertionPoint(op):
             _replace(op)
+    functions = [view.operation for view in graph.module_block(module).operations if view.operation.name == "func.func"]
+    unsigned = {graph.symbol_name(op): found for op in functions if (found := _unsigned(op))}
+    if unsigned:
+        with module.context:
+            module.attributes[UNSIGNED_RESULTS] = from_python(unsigned)
+
+
+def _unsigned(function: ir.Operation) -> list[int]:
+    """Returns the numbers of results that are unsigned integers, which IREE's importer makes signless ones of."""
+    results = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
+    found = (_VTENSOR.fullmatch(str(kind)) for kind in results)
+    return [i for i, each in enumerate(found) if each is not None and each["kind"].startswith("ui")]
 
 
 def _name(op: ir.Operation) -> str:

@@ -107,6 +107,9 @@ INSIDE = "mxcomp.inside"
 KERNEL = "mxcomp.kernel"
 """The attribute of an operation with the text of a module that has its kernel, which is not in the registry."""
 
+UNSIGNED_RESULTS = "mxcomp.unsigned_results"
+"""The attribute of a module with the numbers of results that are unsigned integers, by function."""
+
 LONGEST_SIZE = "mxcomp.longest_size"
 """The attribute of a module with an upper bound of the dynamic sizes of its arguments: kernels are tuned for it, and
 correct beyond it."""

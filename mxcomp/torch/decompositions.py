@@ -5,6 +5,7 @@ A function that gives NotImplemented keeps its operator as it is.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -199,21 +200,42 @@ def _in_f32(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[...
 
 _SIGNED = (
     _ATEN.sort.default, _ATEN.sort.stable, _ATEN.topk.default, _ATEN.sum.default, _ATEN.sum.dim_IntList,
-    _ATEN.cumsum.default, _ATEN.prod.default, _ATEN.prod.dim_int,
+    _ATEN.cumsum.default, _ATEN.prod.default, _ATEN.prod.dim_int, _ATEN.div.Tensor_mode, _ATEN.eq.Scalar,
+    _ATEN.ne.Scalar, _ATEN.gt.Scalar, _ATEN.ge.Scalar, _ATEN.lt.Scalar, _ATEN.le.Scalar,
 )  # fmt: skip
-"""Operators that IREE's importer computes of uint8 as if it were signed."""
+"""Operators that IREE's importer computes of uint8 as if it were signed, or not at all."""
 
 
 def _widened(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
     """Computes an operator of uint8 in int32; `otherwise` is for other types."""
 
     def wide(x: torch.Tensor, *others: Any, **options: Any) -> Any:
-        if x.dtype != torch.uint8:
+        if any(each.dtype != torch.uint8 for each in (x, *others) if isinstance(each, torch.Tensor)):
             return otherwise(x, *others, **options) if otherwise is not None else NotImplemented
-        found = operator(x.int(), *others, **options)
-        return (found[0].to(x.dtype), *found[1:]) if isinstance(found, tuple) else found
+        found = operator(*(each.int() if isinstance(each, torch.Tensor) else each for each in (x, *others)), **options)
+        if isinstance(found, tuple):
+            return (found[0].to(x.dtype), *found[1:])
+        return found.to(x.dtype) if found.dtype == torch.int32 else found
 
     return wide
+
+
+def promote_bytes(graph: torch.fx.Graph) -> None:
+    """Converts operands of uint8 to the type of a result of a wider one: IREE's importer takes them as signed there."""
+    for node in list(graph.nodes):
+        tags = getattr(node.target, "tags", ())
+        if node.op != "call_function" or (torch.Tag.pointwise not in tags and node.target != _ATEN.cat.default):
+            continue
+        kinds = {
+            each: each.meta["val"].dtype for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor)
+        }
+        kind = node.meta["val"].dtype
+        wide = functools.reduce(torch.promote_types, kinds.values(), kind) if kind == torch.bool else kind
+        for operand in (each for each, its in kinds.items() if its == torch.uint8 != wide):
+            with graph.inserting_before(node):
+                copy = graph.call_function(_ATEN._to_copy.default, (operand,), {"dtype": wide})
+            copy.meta |= {"val": operand.meta["val"].to(wide)}
+            node.replace_input_with(operand, copy)
 
 
 def _addmm(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:

@@ -78,6 +78,7 @@ def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch, about torch
         lowered = with_buffers(program).run_decompositions(decompositions.table())
+    decompositions.promote_bytes(lowered.graph)
     for node in reversed(list(lowered.graph.nodes)):
         if not node.users and any(check in str(node.target) for check in _CHECKS):
             lowered.graph.erase_node(node)

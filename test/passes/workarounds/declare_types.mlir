@@ -1,5 +1,7 @@
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-declare-types)' | filecheck %s
 
+module attributes {mxcomp.unsigned_results = {bytes = [1]}} {
+
 // As IREE's importer of PyTorch's programs writes them: an argument that nothing reads stays a view.
 // CHECK: util.func public @main$async(
 // CHECK-NOT: iree.reflection
@@ -32,4 +34,24 @@ util.func public @declared() attributes {iree.abi.stub, iree.reflection = {iree.
 // CHECK: util.return
 util.func public @of_tensors(%x: tensor<4xf32>) -> tensor<4xf32> {
   util.return %x : tensor<4xf32>
+}
+
+// One result of two is unsigned.
+// CHECK-LABEL: util.func public @bytes$async(
+// CHECK: hal.tensor.export %{{.+}} : tensor<?xi8>{
+// CHECK: hal.tensor.export %{{.+}} : tensor<?xui8> as tensor<?xi8>{
+// CHECK-LABEL: util.func public @bytes(
+// CHECK-SAME: -> (%output0: tensor<?xi8>, %output1: tensor<?xui8>)"
+util.func public @bytes$async(%x: !hal.buffer_view) -> (!hal.buffer_view, !hal.buffer_view) attributes {iree.abi.model = "coarse-fences", iree.abi.stub} {
+  %rows = hal.buffer_view.dim<%x : !hal.buffer_view>[0] : index
+  %0 = hal.tensor.import %x : !hal.buffer_view -> tensor<?xi8>{%rows}
+  %1 = hal.tensor.export %0 : tensor<?xi8>{%rows} -> !hal.buffer_view
+  %2 = hal.tensor.export %0 : tensor<?xi8>{%rows} -> !hal.buffer_view
+  util.return %1, %2 : !hal.buffer_view, !hal.buffer_view
+}
+util.func public @bytes(%x: !hal.buffer_view) -> (!hal.buffer_view, !hal.buffer_view) attributes {iree.abi.stub} {
+  %r:2 = util.call @bytes$async(%x) : (!hal.buffer_view) -> (!hal.buffer_view, !hal.buffer_view)
+  util.return %r#0, %r#1 : !hal.buffer_view, !hal.buffer_view
+}
+
 }
