@@ -235,7 +235,7 @@ def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
     f32 = ir.F32Type.get()
     if isinstance(type_, ir.IntegerType):
         return build.elementwise(ir.RankedTensorType.get(kind.shape, f32), [mask], number)
-    return build.elementwise(kind, [mask], lifted) if hides_finitely and type_ != ir.F16Type.get() else mask
+    return build.elementwise(kind, [mask], lifted) if hides_finitely else mask
 
 
 def _squeezed(value: ir.Value) -> ir.Value:

@@ -63,6 +63,7 @@ class Form:
         axes: Sizes; None where dynamic.
         scale, cap: Of scores, and of tanh of scores; no cap: None.
         mask, sink: Elements of what is added to scores, and of a score that has no value.
+        adds_in_f16: The mask is added to scores of f16, of which little is left where it is low.
     """
 
     op: ir.Operation
@@ -75,6 +76,7 @@ class Form:
     cap: float | None = None
     mask: Element | None = None
     sink: Element | None = None
+    adds_in_f16: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _spelled(op: ir.Operation) -> Form | None:
     places = found.query, found.key, found.value
     axes = {index.axis: index.extent for place in places for index in place.indices}
     mask = _as_added(op, found.mask) if isinstance(found.mask, Hidden) else found.mask
-    return Form(op, found.result, *places, axes, found.scale, found.cap, mask, found.sink)
+    return Form(op, found.result, *places, axes, found.scale, found.cap, mask, found.sink, found.adds_in_f16)
 
 
 def _as_added(op: ir.Operation, hidden: Hidden) -> Element:
@@ -140,6 +142,23 @@ def _as_added(op: ir.Operation, hidden: Hidden) -> Element:
     with ir.InsertionPoint(op), op.location:
         kind = build.tensor_type(build.static_sizes(value), f32)
         return Element(build.elementwise(kind, [value], number), hidden.values.indices)
+
+
+def _deepened(op: ir.Operation, mask: Element) -> Element:
+    """Builds, in front of an attention whose sums PyTorch rounds to f16, a mask in which low numbers hide all there is.
+
+    What is left of a score then is less than 32.
+    """
+    f32 = ir.F32Type.get()
+
+    def number(value: ir.Value) -> ir.Value:
+        wide = value if value.type == f32 else arith.ExtFOp(f32, value).result
+        low, lowest = (arith.ConstantOp(f32, each).result for each in (softmax.LOW, LOWEST))
+        return arith.SelectOp(arith.CmpFOp(arith.CmpFPredicate.OGT, wide, low).result, wide, lowest).result
+
+    with ir.InsertionPoint(op), op.location:
+        kind = build.tensor_type(build.static_sizes(mask.value), f32)
+        return Element(build.elementwise(kind, [mask.value], number), mask.indices)
 
 
 def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
@@ -199,13 +218,14 @@ class _Mask:
 
 def _masked(form: Form) -> _Mask:
     assert form.mask is not None
-    seen = positions.seen(form.mask.value, form.mask.indices)
+    hides = softmax.LOW if form.adds_in_f16 else positions.HIDES
+    seen = positions.seen(form.mask.value, form.mask.indices, hides)
     if seen is not None:
         result = [Index(axis, 1, form.axes[axis]) for axis in "ntv"]
         guard = positions.guard(form.result, result, seen)
         if (mask := _by_position(form, seen, guard)) is not None:
             return mask
-    value, stored = _stored(form.mask, form.axes, whole="")
+    value, stored = _stored(_deepened(form.op, form.mask) if form.adds_in_f16 else form.mask, form.axes, whole="")
     if not stored.sizes:
         raise NotCoveredError("a mask of a single number")
     return _Mask((value,), stored)

@@ -52,20 +52,20 @@ class Seen:
 
 
 _DEEPEST = 60
-_HIDES = -1e30
+HIDES = -1e30
 """A number that, added to a score, makes its exponential 0; lower ones do, too."""
 _FARTHEST = 2**29
 """The largest distance of a number from the first key."""
 _QUERY, _KEY = "t", "l"
 
 
-def seen(mask: ir.Value, axes: Sequence[Index]) -> Seen | None:
-    """Returns the mask [n, t, l] in this form; None for any other."""
+def seen(mask: ir.Value, axes: Sequence[Index], hides: float = HIDES) -> Seen | None:
+    """Returns the mask [n, t, l] in this form; None for any other. `hides` is the highest number that hides a key."""
     found = Follower().element(mask, axes)
     if found is None or not isinstance(found := turned(found), Choice):
         return None
     is_boolean = isinstance(build.element(mask), ir.IntegerType)
-    if not found.is_plain if is_boolean else found.yes != 0.0 or not found.no <= _HIDES:
+    if not found.is_plain if is_boolean else found.yes != 0.0 or not found.no <= hides:
         return None
     ends, starts, among = list[Bound](), list[Bound](), list[Element]()
     for each in found.conditions:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iree.compiler import ir
 
@@ -33,7 +33,7 @@ _DEEPEST = 60
 _MOST_OPERATIONS = 1024
 """The largest number of operations of an expression. No attention has as many, but repeated use of values may give
 2⁶⁰."""
-_LOW = -3e4
+LOW = -3e4
 """The highest number in place of a score that hides it: models of f16 have -65504, or what is half of it."""
 _SAME = ("arith.extf", "arith.truncf")
 _LEAF, _NUMBER, _SUM, _LARGEST, _CONCAT = "leaf", "number", "sum", "largest", "concat"
@@ -49,6 +49,7 @@ class Node:
     leaf: Element | None = None
     access: Element | None = field(default=None, compare=False)
     """An element of a tensor that is equal to this."""
+    in_f16: bool = field(default=False, compare=False)
     size: int = field(init=False, repr=False, compare=False)
     """The number of operations, each counted as often as it is used."""
 
@@ -74,6 +75,7 @@ class Spelled:
         query, key, value: Tensors, in the order of dimensions that their axes say.
         mask: Elements of a tensor that are added to scores, or which scores are hidden.
         sink: Elements of a tensor that are a score more.
+        adds_in_f16: Scores are f16 when the mask is added to them.
     """
 
     result: ir.Value
@@ -84,6 +86,7 @@ class Spelled:
     cap: float | None
     mask: Element | Hidden | None
     sink: Element | None
+    adds_in_f16: bool
 
 
 def find(product: ir.Operation) -> Spelled | None:
@@ -107,13 +110,13 @@ def find(product: ir.Operation) -> Spelled | None:
     found = _scores(score)
     if found is None or (column is not None and (column.leaf is None or _is_of_key(column))):
         return None
-    scores, mask, scale, cap = found
+    scores, mask, scale, cap, adds_in_f16 = found
     query, key = _factors(scores, _RESULT, "d")
     result = product.results[0]
     uses = list(result.uses)
     if len(uses) == 1 and is_rounding(rounding := uses[0].owner.operation):
         result = rounding.results[0]
-    return Spelled(result, query, key, value, scale, cap, mask, None if column is None else column.leaf)
+    return Spelled(result, query, key, value, scale, cap, mask, None if column is None else column.leaf, adds_in_f16)
 
 
 def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Element, Element]:
@@ -151,10 +154,10 @@ def _column(node: Node) -> Node | None:
     return next((found for each in node.operands if (found := _column(each)) is not None), None)
 
 
-def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, float | None] | None:
-    """Returns the product of queries and keys, the mask, the scale, and the cap, if there is one."""
+def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, float | None, bool] | None:
+    """Returns the product of queries and keys, the mask, the scale, the cap if any, and whether it adds in f16."""
     mask: Element | Hidden | None = None
-    outer, inner, is_capped = 1.0, 1.0, False
+    outer, inner, is_capped, in_f16 = 1.0, 1.0, False, False
     while node.name != PRODUCT:
         if len(node.operands) == 2 and node.operands[0].name == _NUMBER:
             node = Node(node.name, node.operands[::-1]) if node.name == "arith.mulf" else node
@@ -162,7 +165,7 @@ def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, f
         match node.name:
             case "arith.addf" if mask is None and not is_capped and (outer, inner) == (1.0, 1.0) and one and other:
                 one, other = (one, other) if _has_product(one) else (other, one)
-                mask, node = other.access, one
+                mask, node, in_f16 = other.access, one, node.in_f16
                 if mask is None or _has_product(other):
                     return None
             case "arith.select" if mask is None and not is_capped and (outer, inner) == (1.0, 1.0):
@@ -181,7 +184,7 @@ def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, f
         return None
     product = graph.producer(node.leaf.value)
     assert product is not None
-    return product, mask, inner if is_capped else outer, outer if is_capped else None
+    return product, mask, inner if is_capped else outer, outer if is_capped else None, in_f16
 
 
 def _hidden(node: Node) -> tuple[Hidden, Node] | None:
@@ -189,7 +192,7 @@ def _hidden(node: Node) -> tuple[Hidden, Node] | None:
     condition, yes, no = node.operands
     truth = yes.name == _NUMBER
     low, scores = (yes, no) if truth else (no, yes)
-    if low.name != _NUMBER or low.number > _LOW or condition.access is None or _has_product(condition):
+    if low.name != _NUMBER or low.number > LOW or condition.access is None or _has_product(condition):
         return None
     return Hidden(condition.access, truth, low.number), scores
 
@@ -212,7 +215,7 @@ class _Follower:
             node = self._computed(access) if self._depth < _DEEPEST else None
             self._depth -= 1
             node = Node(_LEAF, leaf=access) if node is None or node.size > _MOST_OPERATIONS else node
-            self._known[access] = Node(node.name, node.operands, node.number, node.leaf, node.access or access)
+            self._known[access] = replace(node, access=node.access or access)
         return self._known[access]
 
     def _computed(self, access: Element) -> Node | None:
@@ -251,7 +254,8 @@ class _Follower:
                 operands = [known[value] if value in known else _number(value) for value in inner.operands]
                 nodes = tuple(each for each in operands if each is not None)
                 is_known = nodes and len(nodes) == len(operands)
-                node = nodes[0] if inner.name in _SAME and is_known else Node(inner.name, nodes)
+                in_f16 = inner.results[0].type == ir.F16Type.get()
+                node = nodes[0] if inner.name in _SAME and is_known else Node(inner.name, nodes, in_f16=in_f16)
                 known[inner.results[0]] = _number(inner.results[0]) or (node if is_known else None)
         return known[wanted] if wanted in known else _number(wanted)
 

@@ -145,3 +145,26 @@ def test_sizes(data: st.DataObject) -> None:
         draw(st.none() | st.integers(2, 50)), draw(st.booleans()), cap=draw(st.sampled_from([2.0, 30.0])),
     )  # fmt: skip
     check(case, draw(st.integers(0, 100)), draw(st.integers(0, 10)))
+
+
+class Blind(torch.nn.Module):
+    """Of f16, whose queries see no key by what is added to scores: a mask that is given, or known."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        low = torch.finfo(torch.float16).min
+        known = torch.where(torch.arange(32) < torch.arange(3)[:, None], 0.0, low).to(q.dtype)
+        return tuple(
+            torch.softmax(q @ k.transpose(2, 3) * 0.25 + each, -1, torch.float32).half() @ k for each in (mask, known)
+        )
+
+
+def test_no_key_in_f16() -> None:
+    """What is left of scores of f16 beside its lowest number: all keys count alike, as in PyTorch."""
+    generator = torch.Generator().manual_seed(2)
+    q, k = (torch.randn(1, 2, count, 16, generator=generator).half() for count in (3, 32))
+    mask = torch.zeros(3, 32).half()
+    mask[0], mask[1, 7:] = torch.finfo(torch.float16).min, torch.finfo(torch.float16).min
+    program = mxcomp.torch.compile(Blind(), (q, k, mask))
+    assert all(each.ukernel for each in program.report.attentions) and len(program.report.attentions) == 2
+    for found, expected in zip(program.run(q.numpy(), k.numpy(), mask.numpy()), Blind()(q, k, mask), strict=True):
+        np.testing.assert_allclose(found, expected.numpy(), atol=2e-3)
