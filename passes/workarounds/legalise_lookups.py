@@ -17,8 +17,8 @@ After:
       %1 = arith.addi %j, %c4
       %0 = tensor.extract %x[%i, %1] : tensor<?x6xi64>
 
-A part that is reshaped in between is kept in memory. What lies there in one piece is read rightly, and stays: layers
-that look into one stack of weights share their kernels.
+A part that is reshaped in between, or transposed in dimensions of size 1, is kept in memory. What lies there in one
+piece is read rightly, and stays: layers that look into one stack of weights share their kernels.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
+from mxcomp.matching.updates import permutation
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
@@ -49,9 +50,9 @@ def run(module: ir.Operation, options: Options) -> None:
             while is_misread(op) and (part := _part(op)) is not None:
                 op = _in_source(op, part)
             if is_misread(op) and not graph.is_in_dispatch(op):
-                reshape = graph.producer(op.operands[0])
-                assert reshape is not None
-                with reshape.location, ir.InsertionPoint.after(reshape):
+                view = graph.producer(op.operands[0])
+                assert view is not None
+                with view.location, ir.InsertionPoint.after(view):
                     op.operands[0] = build.barrier(op.operands[0])
 
 
@@ -63,12 +64,28 @@ def _part(op: ir.Operation) -> ir.Operation | None:
 
 def is_misread(op: ir.Operation) -> bool:
     """Returns whether an operation reads an element of a slice that is not contiguous."""
-    part = graph.producer(graph.look_through_views(op.operands[0])) if op.name == _LOOKUP else None
+    part = _viewed(op) if op.name == _LOOKUP else None
     while part is not None and part.name == _SLICE:
         if not _is_one_piece(part):
             return True
-        part = graph.producer(graph.look_through_views(part.operands[0]))
+        part = _viewed(part)
     return False
+
+
+def _viewed(op: ir.Operation) -> ir.Operation | None:
+    """Returns what makes the first operand, of which there may be views in between."""
+    found = graph.producer(graph.look_through_views(op.operands[0]))
+    return _viewed(found) if found is not None and _moves_ones(found) else found
+
+
+def _moves_ones(op: ir.Operation) -> bool:
+    """Returns whether an operation is a transposition that moves no element: IREE makes it a reshape."""
+    order = permutation(op)
+    if order is None:
+        return False
+    sizes = build.static_sizes(op.operands[0])
+    moved = [dim for dim in order if sizes[dim] != 1]
+    return moved == sorted(moved)
 
 
 def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:

@@ -47,6 +47,24 @@ func.func @reshaped(%x: tensor<5x6xi64>, %i: index) -> i64 {
   return %2 : i64
 }
 
+// A transposition of dimensions of size 1 is a reshape to IREE; others are kernels of their own.
+
+// CHECK-LABEL: @transposed
+// CHECK: linalg.transpose
+// CHECK-NEXT: %[[B:.+]] = util.optimization_barrier %{{.+}} : tensor<1x5x2xi64>
+// CHECK: %[[T:.+]] = linalg.transpose
+// CHECK-NEXT: tensor.extract %[[B]]
+// CHECK: tensor.extract %[[T]]
+func.func @transposed(%x: tensor<5x1x6xi64>, %i: index, %e: tensor<1x5x2xi64>, %f: tensor<1x2x5xi64>) -> (i64, i64) {
+  %c0 = arith.constant 0 : index
+  %0 = tensor.extract_slice %x[0, 0, 0] [5, 1, 2] [1, 1, 1] : tensor<5x1x6xi64> to tensor<5x1x2xi64>
+  %1 = linalg.transpose ins(%0 : tensor<5x1x2xi64>) outs(%e : tensor<1x5x2xi64>) permutation = [1, 0, 2]
+  %2 = linalg.transpose ins(%0 : tensor<5x1x2xi64>) outs(%f : tensor<1x2x5xi64>) permutation = [1, 2, 0]
+  %3 = tensor.extract %1[%c0, %i, %c0] : tensor<1x5x2xi64>
+  %4 = tensor.extract %2[%c0, %c0, %i] : tensor<1x2x5xi64>
+  return %3, %4 : i64, i64
+}
+
 // CHECK-LABEL: @one_piece
 // CHECK-NOT: util.optimization_barrier
 func.func @one_piece(%x: tensor<3x5x6xi64>, %i: index) -> i64 {
