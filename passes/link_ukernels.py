@@ -36,7 +36,7 @@ from mxcomp.options import Options
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.result_tiles import BATCHED, TILED
 from mxcomp.registry import Registry, Ukernel, accepts
-from mxcomp.ukernels import dual, quantising, swiglu
+from mxcomp.ukernels import dual, paired, quantising, swiglu
 
 _BITCAST = "iree_tensor_ext.bitcast"
 Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
@@ -260,16 +260,17 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, s
 
 
 _RHS = ((0, 1), (0, 1))
-_OUTER_OF_ACTIVATIONS = {
+_OUTER_OF_FORM = {
     **dict.fromkeys((quantising.FlatStream.operands, swiglu.Hidden.operands), ((0,), *_RHS, (0,))),
     dual.QuantisingPair.operands: ((0,), *_RHS, *_RHS, (0,), (0,)),
+    paired.Paired.operands: (*[(0, 2)] * 6, (0, 1), (0, 1)),
 }
 
 
 def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
     """Returns the dimensions of an operand whose sizes the ukernel does not determine."""
-    if ukernel.operands in _OUTER_OF_ACTIVATIONS:
-        return _OUTER_OF_ACTIVATIONS[ukernel.operands][operand]
+    if ukernel.operands in _OUTER_OF_FORM:
+        return _OUTER_OF_FORM[ukernel.operands][operand]
     if ukernel.layout is None:
         return range(3)
     return (0, 2) if ukernel.layout.units is not None and operand != ACC else (0, 1)

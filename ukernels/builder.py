@@ -386,9 +386,18 @@ class Threads:
         self.store_each(*((values[i * count : (i + 1) * count], shape, place) for i in range(len(self._outs))))
 
     def store_each(self, *parts: Part) -> None:
-        """Stores values of each result, as a part of it of some shape at an index."""
+        """Stores values of each result, as a part of it of some shape at an index.
+
+        IREE fuses what reads several results only if their indices are one value, which it would compute anew if it
+        could look through them.
+        """
         stored = [(as_tensor(values, shape), shape, place) for values, shape, place in parts]
-        offsets = [[each.value for each in place if isinstance(each, Index)] for _, _, place in stored]
+        known = dict[Index, Index]()
+        if len(parts) > 1:
+            spare = ((place, shape, out.type.shape) for (_, shape, place), out in zip(parts, self._outs, strict=True))
+            ends = ((each, has - takes) for of in spare for each, takes, has in zip(*of, strict=True))
+            known = {each: assume(each, 0, end) for each, end in dict(ends).items() if isinstance(each, Index)}
+        offsets = [[known.get(each, each).value for each in place if isinstance(each, Index)] for _, _, place in stored]
         with ir.InsertionPoint(scf.InParallelOp().block):
             for (value, shape, place), dynamic, out in zip(stored, offsets, self._outs, strict=True):
                 static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]

@@ -45,8 +45,8 @@ class Tile(family.Tile):
     def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
         return sum(each.ring_bytes + each.scale_ring_bytes for each in self.staging(elements, target))
 
-    def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
-        """Returns the LDS staging of LHS and RHS."""
+    def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, ...]:
+        """Returns the LDS staging of LHS and RHS, and of further RHS."""
         raise NotImplementedError
 
     def unstaged(self, elements: tuple[str, str]) -> list[Staging]:
@@ -75,7 +75,8 @@ class Gemm(Kernel):
         tile = instance.tile
         assert isinstance(tile, Tile)
         self.layout, self.waves, self.staging = tile.layout, tile.waves, tile.staging(instance.elements, target)
-        self.rows, self.columns = tile.units[LHS] // tile.waves.m, tile.units[RHS] // tile.waves.n
+        self.rows = tile.units[LHS] // tile.waves.m
+        self.columns = tile.units[RHS] // tile.waves.n * self.results
         self.steps = self.layout.intrinsics_k
         self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
 
@@ -86,7 +87,7 @@ class Gemm(Kernel):
         types, staging = self.instance.elements, self.staging
         self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
         self.b = kinds[RHS](rhs, rhs_scale, types[RHS], self.columns, staging[RHS], k_tiles)
-        self.sides = self.a, self.b
+        self.sides: tuple[Operand, ...] = self.a, self.b
         self._stage()
 
     def _stage(self) -> None:
@@ -101,9 +102,11 @@ class Gemm(Kernel):
         lane = (thread % LANES).here
         self.lane_place = lane // self.layout.shape.n, lane % self.layout.shape.n
         self.row = (wave // self.waves.n * self.rows).here
-        self.column = (wave % self.waves.n * self.columns).here
-        self.a.distribute(wave, lane, self.row)
-        self.b.distribute(wave, lane, self.column)
+        self.column = (wave % self.waves.n * (self.columns // self.results)).here
+        lhs, *each_rhs = self.sides
+        lhs.distribute(wave, lane, self.row)
+        for rhs in each_rhs:
+            rhs.distribute(wave, lane, self.column)
 
     def _mfma(self, a: builder.Factor, b: builder.Factor, acc: ir.Value) -> ir.Value:
         """Multiplies with factors swapped, so that a lane's accumulators are adjacent in a row of the result."""
@@ -122,8 +125,9 @@ class Gemm(Kernel):
         """Stores the wave's fragments, row by row."""
         group, row = self.lane_place
         inner, groups = self.layout.shape.acc_inner, builder.pinned(group % 2 * 2)
+        columns = self.columns // self.results
         if self.staging[RHS].joined:
-            shape = [1, 1, self.rows, self.columns // 2, 1, 2, 1, inner]
+            shape = [1, 1, self.rows, columns // 2, 1, 2, 1, inner]
             threads.store(acc, shape, [0, 0, self.row, self.column // 2, group // 2, groups, row, 0])
         elif self.staging[LHS].joined:
             shape = [1, 1, self.rows // 2, 1, self.columns, 2, 1, inner]
@@ -131,7 +135,7 @@ class Gemm(Kernel):
             acc = [acc[(m + of_two) * self.columns + n] for m, n, of_two in numbers]
             threads.store(acc, shape, [0, 0, self.row // 2, group // 2, self.column, groups, row, 0])
         else:
-            shape = [1, 1, self.rows, self.columns, 1, 1, inner]
+            shape = [1, 1, self.rows, columns, 1, 1, inner]
             threads.store(acc, shape, [0, 0, self.row, self.column, group, row, 0])
 
     @property

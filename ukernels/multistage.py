@@ -41,8 +41,8 @@ class Tile(gemm.Tile):
     """The bytes of a fragment in a lane for which two may be joined: a lane reads 16 bytes at a time, and 6-bit
     fragments of one and a half would conflict on banks."""
 
-    def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
-        """Returns the LDS staging of LHS and RHS: scales of two K tiles, or of one where a short ring buffer gets one
+    def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, ...]:
+        """Returns the LDS staging of operands: scales of two K tiles, or of one where a short ring buffer gets one
         more stage.
 
         Scales are asked for in the second step of a K tile, as many K tiles ahead as there are slots, and read in the
@@ -54,8 +54,7 @@ class Tile(gemm.Tile):
         steps = self.layout.intrinsics_k
         slots = _HALF_SLOTS if self.is_half else 1 if stages_in(sides, 2, room) < STEPS else 2
         most = slots * steps - (self.waves.meet > 0)
-        lhs, rhs = (replace(each, stages=min(most, stages_in(sides, slots, room)), scale_slots=slots) for each in sides)
-        return lhs, rhs
+        return tuple(replace(each, stages=min(most, stages_in(sides, slots, room)), scale_slots=slots) for each in sides)
 
 
 _ALL, _FP4 = family.ALL_BITS, ((4, 4),)
@@ -155,7 +154,7 @@ class Multistage(Gemm):
         builder.wait_groups(self.stages - 2)
         builder.lds_barrier()
         first = Index.of(0)
-        scales = {(x, n): x.scales(n, 0) for x in self.sides for n in range(x.fragments)}
+        scales = {(x, n): x.scales(n, 0) for x in (self.a, self.b) for n in range(x.fragments)}
         b = [self.b.fragment(n, first) for n in range(self.columns)]
         a = [self.a.fragment(m, first) for m in range(_ROWS_AHEAD)]
         acc = [builder.f32_zeros(self._sums)] * (self.rows * self.columns)

@@ -27,7 +27,7 @@ from mxcomp.layout.units import MFMA
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised
-from mxcomp.plans.dual import Dual
+from mxcomp.plans.joint import Joint
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.requantised import Requantised
 from mxcomp.profiling import Profile
@@ -139,7 +139,7 @@ def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry)
         is_last = index == len(problems) - 1
         if is_last and layer.kind != PLAIN and not isinstance(plan, FusedQuant):
             found += _between(layer, problem, chosen[-2], registry.target)
-        if not isinstance(plan, Dual) or index == 0:
+        if not isinstance(plan, Joint) or index == 0:
             joined = layer.kind == GATED and index == 1
             found.append(_product(plan, problem, layer.products[index][2], joined, registry))
     return found
@@ -162,7 +162,7 @@ def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Re
     else:
         us = plan.cost(problem, size, registry)
     assert us is not None
-    is_joined = not isinstance(plan, Requantised) and (joined or isinstance(plan, Dual))
+    is_joined = not isinstance(plan, Requantised) and (joined or isinstance(plan, Joint))
     return us + (requantised.joining_us(registry.target, problem, _SILU_SLOTS) if is_joined else 0.0)
 
 

@@ -31,6 +31,7 @@ _ORDER = (
     "row_operand",
     "dual",
     "split_k",
+    "paired",
     "multi_m",
     "few_rows",
 )

@@ -1,0 +1,66 @@
+"""Builds a matmul of one LHS and two RHS, whose ukernel has columns of both in a tile.
+
+    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_pair_…", tensor>}
+        ins(%lhs, %lhs_scale, %gate, %gate_scale, %up, %up_scale) outs(%zero, %zero)
+
+As in `quantising_matmul` a generic is a placeholder, from which IREE takes loops over tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from mxcomp.layout import LHS_SCALE, DataTiledLayout
+from mxcomp.layout.units import LANES
+from mxcomp.mlir import build
+from mxcomp.packing import result_tiles
+from mxcomp.packing.result_tiles import UNROLL, Launch
+
+_LOOPS = 12
+"""Tiles along M and N, units along both, groups, rows and values of a fragment; K tiles, and bytes of each operand."""
+
+
+def flat(packed: Sequence[ir.Value], layout: DataTiledLayout) -> list[ir.Value]:
+    """Returns packed operands as bytes: [tiles, units, K tiles, bytes of a unit]."""
+    found = []
+    for index, value in enumerate(packed):
+        tiles, units, k_tiles, *_, size = build.static_sizes(value)
+        each = layout.intrinsics_k * LANES * (1 if index >= LHS_SCALE else size or 1)
+        found.append(build.bitcast(value, build.tensor_type((tiles, units, k_tiles, each), "i8")))
+    return found
+
+
+def accumulate(
+    lhs: Sequence[ir.Value], each_rhs: Sequence[Sequence[ir.Value]], tiled: ir.RankedTensorType, launch: Launch
+) -> list[ir.Value]:
+    """Returns accumulator tiles, of type `tiled`, of `flat` operands: elements and scales of LHS, and of each RHS."""
+    m, n, um, un, *of_fragment, k, left, left_scale, right, right_scale = map(ir.AffineExpr.get_dim, range(_LOOPS))
+    rows, columns = [(m, um, k, left), (m, um, k, left_scale)], [(n, un, k, right), (n, un, k, right_scale)]
+    result = m, n, um, un, *of_fragment
+    count = len(each_rhs)
+    dims = [*rows, *columns * count, *[result] * count]
+    kinds = ["parallel"] * len(result) + ["reduction"] * (_LOOPS - len(result))
+
+    def body(element: ir.Value, scale: ir.Value, *others: ir.Value) -> list[ir.Value]:
+        """Returns values computed from all operands, which IREE would drop otherwise."""
+        first = arith.MulIOp(element, scale).result
+        pairs = zip(others[: 2 * count : 2], others[1 : 2 * count : 2], others[2 * count :], strict=True)
+        return [_added(acc, arith.MulIOp(first, arith.MulIOp(*each).result).result) for *each, acc in pairs]
+
+    op = build.generics(
+        [tiled] * count,
+        [*lhs, *(value for rhs in each_rhs for value in rhs)],
+        [build.zero_filled(tiled) for _ in each_rhs],
+        [ir.AffineMap.get(_LOOPS, 0, each) for each in dims],
+        kinds,
+        body,
+    )
+    result_tiles.annotate(op, launch, [1, 1] + [0] * (_LOOPS - 2), False, UNROLL)
+    return list(op.results)
+
+
+def _added(acc: ir.Value, product: ir.Value) -> ir.Value:
+    return arith.AddFOp(acc, arith.SIToFPOp(acc.type, product).result).result

@@ -1,0 +1,101 @@
+"""The plan of gate and up as one product of many rows, by a ukernel whose tile has columns of both.
+
+    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_pair_…", tensor>}
+        ins(%x, %x_scale, %gate, %gate_scale, %up, %up_scale) outs(%zero, %zero)
+    %h = linalg.generic ins(%g, %u) { … }      what was fused behind one of them, which read the other
+
+Tiles are as large as those of one matmul of all columns, and one of both results is never in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from iree.compiler import ir
+
+from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout.problem import Problem
+from mxcomp.options import FASTEST
+from mxcomp.packing import paired_matmul
+from mxcomp.plans.building import Matmul
+from mxcomp.plans.context import Context, Site
+from mxcomp.plans.data_tiled import DataTiled
+from mxcomp.plans.joint import Joint
+from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.registry import Registry
+from mxcomp.selection.ranking import Candidate, candidate
+from mxcomp.ukernels import paired
+
+
+@dataclass(frozen=True)
+class Paired(Joint):
+    """The kernel takes both; each of them has the plan `alone` if they cannot be in one dispatch after all."""
+
+    plan: str = "paired"
+    alone: DataTiled = field(default_factory=DataTiled)
+
+    @classmethod
+    def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
+        options, registry, problem = context.options, context.registry, site.problem
+        if site.partner is None or not context.may_pack or type(best) is not DataTiled or site.is_symmetric:
+            return ""
+        if problem.batch or problem.dynamic:
+            return ""
+        candidates = [each for each in registry.runnable(paired.INSTANCES) if _takes(each, problem)]
+        named = next((each for each in candidates if each.name == options.ukernels), None)
+        size = site.result_bytes
+        timed = {each: found for each in candidates if (found := _timed(each, problem, size, registry)) is not None}
+        if not named and (options.ukernels != FASTEST or not timed):
+            return ""
+        chosen = named or min(timed, key=lambda each: timed[each].us)
+        us = timed[chosen].us if chosen in timed else None
+        note = f"{chosen.name} computes matmul {site.partner} as well"
+        note += f", modelled {us:.1f} µs for both" if us is not None else ""
+        order = {} if us is None else {"order": timed[chosen].order}
+        plan = cls(partner=site.partner, alone=best, note=note).by(registry[chosen.name], **order)
+        plan = plan.bounded(problem, options)
+        apart = best.cost(problem, size, registry)
+        return Proposal(plan) if named or us is None or apart is None else Proposal(plan, us, 2 * apart)
+
+    @property
+    def apart(self) -> DataTiled:
+        return replace(self.alone, index=self.index)
+
+    @property
+    def joint_kernel(self) -> str:
+        return self.ukernel or ""
+
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+        """Returns modelled µs of both."""
+        instance = registry[self.joint_kernel].instance
+        assert isinstance(instance, paired.Instance)
+        timed = _timed(instance, problem, result_bytes, registry)
+        return None if timed is None else timed.us
+
+    @classmethod
+    def from_entries(cls, entries: dict[str, Any]) -> Self:
+        return super().from_entries(entries | {"alone": DataTiled.from_entries(dict(entries["alone"]))})
+
+    def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
+        return replace(matmul, packed=paired_matmul.flat(matmul.packed, self.layout))
+
+    def of_both(self, matmul: Matmul, other: Matmul) -> Sequence[ir.Value]:
+        lhs, *each_rhs = (
+            [of.packed[operand], of.packed[scale]]
+            for of, operand, scale in ((matmul, LHS, LHS_SCALE), (matmul, RHS, RHS_SCALE), (other, RHS, RHS_SCALE))
+        )
+        return paired_matmul.accumulate(lhs, each_rhs, self.tiles(matmul).accumulators, self)
+
+
+def _takes(instance: paired.Instance, problem: Problem) -> bool:
+    """Returns whether an instance computes problems alike two at a time."""
+    m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
+    return instance.types == problem.types and instance.covers(m, n, k)
+
+
+def _timed(instance: paired.Instance, problem: Problem, result_bytes: int, registry: Registry) -> Candidate | None:
+    """Returns the ukernel for one matmul with all columns, its order and its time; half of its results are stored."""
+    both = replace(problem, n=2 * (problem.n or 0))
+    return candidate(registry[instance.plain.name], both, max(1, result_bytes // 2))
