@@ -21,7 +21,7 @@ from mxcomp.formats import E8M0, element_format
 from mxcomp.layout import IntrinsicShape
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.index import *  # noqa: F403
-from mxcomp.mlir.index import Index, i32_type, to_i32
+from mxcomp.mlir.index import Index, assume, i32_type, to_i32
 from mxcomp.mlir.vectors import *  # noqa: F403
 from mxcomp.mlir.vectors import as_tensor, bitcast, byte_vector, element, from_elements, joined
 

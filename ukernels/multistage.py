@@ -54,7 +54,9 @@ class Tile(gemm.Tile):
         steps = self.layout.intrinsics_k
         slots = _HALF_SLOTS if self.is_half else 1 if stages_in(sides, 2, room) < STEPS else 2
         most = slots * steps - (self.waves.meet > 0)
-        return tuple(replace(each, stages=min(most, stages_in(sides, slots, room)), scale_slots=slots) for each in sides)
+        return tuple(
+            replace(each, stages=min(most, stages_in(sides, slots, room)), scale_slots=slots) for each in sides
+        )
 
 
 _ALL, _FP4 = family.ALL_BITS, ((4, 4),)

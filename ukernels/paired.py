@@ -14,11 +14,10 @@ from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
-from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, multistage
 from mxcomp.ukernels.builder import Factor, Index, Values
 from mxcomp.ukernels.multistage import Multistage
-from mxcomp.ukernels.operands import Operand, Staging, packed_buffer
+from mxcomp.ukernels.operands import Operand, Staging, argument_types, packed_buffer
 from mxcomp.ukernels.waves import LANES, MFMA
 
 # Tiles
@@ -73,7 +72,7 @@ class Instance(family.Instance):
             for units, element in ((units_m, LHS), *[(units_n, RHS)] * len(_BOTH))
             for each in (MFMA.lane_bytes(self.elements[element]), 1)
         ]
-        results = [family.argument_types(self.layout, self.elements)[-1]] * len(_BOTH)
+        results = [argument_types(self.layout, self.elements)[-1]] * len(_BOTH)
         return (*(build.tensor_type((1, units, None, size), "i8") for units, size in shapes), *results)
 
 
@@ -92,7 +91,7 @@ class _Flat(Operand):
 
 
 class _Joined(Operand):
-    """What a wave multiplies of both matrices: the fragments of one, then those of the other."""
+    """Both matrices as one RHS: a wave multiplies fragments of one, then those of the other."""
 
     def __init__(self, *of: Operand) -> None:
         self._of, self.fragments = of, sum(each.fragments for each in of)
@@ -123,7 +122,10 @@ class Paired(Multistage):
         left, right = self.instance.elements
         kinds = (left, self.rows), *[(right, self.columns // self.results)] * self.results
         of = zip(arguments[::2], arguments[1::2], kinds, self.staging, strict=False)
-        self.sides = tuple(_Flat(*given, *kind, staging, k_tiles) for *given, kind, staging in of)
+        self.sides = tuple(
+            _Flat(elements, scales, kind, fragments, staging, k_tiles)
+            for elements, scales, (kind, fragments), staging in of
+        )
         self.a, self.b = self.sides[0], _Joined(*self.sides[1:])
         self._stage()
 

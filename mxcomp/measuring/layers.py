@@ -27,8 +27,8 @@ from mxcomp.layout.units import MFMA
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised
-from mxcomp.plans.joint import Joint
 from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.joint import Joint
 from mxcomp.plans.requantised import Requantised
 from mxcomp.profiling import Profile
 from mxcomp.registry import Registry

@@ -1,5 +1,4 @@
-"""The base of plans that compute two matmuls of one LHS in one dispatch, where all that reads one is fused behind the
-other.
+"""The base of plans that compute two matmuls of one LHS in one dispatch.
 
 Whether that can be is known when consumers are fused: those behind one matmul must be all that reads the other.
 """

@@ -45,7 +45,7 @@ class Paired(Joint):
             return ""
         candidates = [each for each in registry.runnable(paired.INSTANCES) if _takes(each, problem)]
         named = next((each for each in candidates if each.name == options.ukernels), None)
-        size = site.result_bytes
+        size = min(each.result_bytes for each in (site, context.sites[site.partner]))  # both choose the same
         timed = {each: found for each in candidates if (found := _timed(each, problem, size, registry)) is not None}
         if not named and (options.ukernels != FASTEST or not timed):
             return ""
@@ -54,8 +54,8 @@ class Paired(Joint):
         note = f"{chosen.name} computes matmul {site.partner} as well"
         note += f", modelled {us:.1f} µs for both" if us is not None else ""
         order = {} if us is None else {"order": timed[chosen].order}
-        plan = cls(partner=site.partner, alone=best, note=note).by(registry[chosen.name], **order)
-        plan = plan.bounded(problem, options)
+        both = cls(partner=site.partner, alone=best, note=note).by(registry[chosen.name], **order)
+        plan = both.bounded(problem, options)
         apart = best.cost(problem, size, registry)
         return Proposal(plan) if named or us is None or apart is None else Proposal(plan, us, 2 * apart)
 

@@ -1,4 +1,5 @@
-"""Gate and up of one activation in one dispatch, quantised in it: float64's numbers, and what is left apart."""
+"""Gate and up of one activation in one dispatch, of few rows quantised in it: float64's numbers, and what is left
+apart."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from test_producers import SOURCES
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
-from mxcomp.ukernels import dual, quantising
+from mxcomp.ukernels import dual, paired, quantising
 
-ALONE, TOGETHER = ["pack_rhs", "pack_rhs_scale", "matmul"], ["pack_rhs", "pack_rhs_scale"]
+ALONE, TOGETHER, MANY = ["pack_rhs", "pack_rhs_scale", "matmul"], ["pack_rhs", "pack_rhs_scale"], "quantise_lhs"
 Combine = Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
 
 
@@ -105,6 +106,33 @@ def test_every_instance(instance: quantising.Instance) -> None:
     assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, TOGETHER]
     assert kernels[-1].assembly.spills == kernels[-1].assembly.scratch_bytes == 0
     case.check(program)
+
+
+def _of_many_rows(instance: paired.Instance) -> None:
+    """Checks an instance with results that are no whole tiles."""
+    m, n, _ = instance.layout.workgroup_tile
+    lhs, rhs = (formats.element_format(kind).name for kind in instance.elements)
+    case = Case(m + 40, n + 24, 1056, lhs, rhs)
+    program, kernels = compiled(str(case.module(True)), ukernels=instance.name)
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [[MANY, *TOGETHER, "matmul"], TOGETHER]
+    assert kernels[-1].assembly.spills == kernels[-1].assembly.scratch_bytes == 0
+    case.check(program)
+
+
+def test_many_rows() -> None:
+    _of_many_rows(next(each for each in paired.INSTANCES if each.layout.workgroup_tile == (128, 64, 512)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instance", paired.INSTANCES, ids=lambda instance: instance.name)
+def test_every_instance_of_many_rows(instance: paired.Instance) -> None:
+    """Right, and without spilled registers."""
+    _of_many_rows(instance)
+
+
+@pytest.mark.parametrize("size", [(128, 64, 1024), (256, 128, 512), (256, 64, 1024)])
+def test_a_single_tile_is_no_pair(size: tuple[int, int, int]) -> None:
+    assert not paired.INSTANCES[0].covers(*size)
 
 
 def test_same_bits() -> None:
