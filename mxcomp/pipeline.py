@@ -59,6 +59,7 @@ BUILDING_PASSES = (
     "mxcomp-rank-sorts",
     *workarounds.NARROW,
     *workarounds.OTHERS,
+    "mxcomp-join-routing",
     "mxcomp-sort-slots",
     "mxcomp-outline",
     *workarounds.OUTLINED,

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds.legalise_overwriting import SORT
 
@@ -128,7 +128,9 @@ def _number_before(x: ir.Value, axis: int, compare: ir.Operation) -> ir.Value:
         return arith.AddIOp(total, arith.ExtUIOp(total.type, is_before).result).result
 
     init = _zeros(result, build.dynamic_sizes(x))
-    return build.generic(result, [x, x], init, maps, [*["parallel"] * rank, "reduction"], body).results[0]
+    made = build.generic(result, [x, x], init, maps, [*["parallel"] * rank, "reduction"], body)
+    made.attributes[attributes.RANKS] = ir.UnitAttr.get()
+    return made.results[0]
 
 
 def _compared(one: ir.Value, other: ir.Value, compare: ir.Operation) -> tuple[ir.Value, ir.Value]:

@@ -104,6 +104,9 @@ UKERNEL = "iree_codegen.ukernel"
 INSIDE = "mxcomp.inside"
 """Marks a scatter whose positions are valid by construction, so that nothing checks them when the program runs."""
 
+RANKS = "mxcomp.ranks"
+"""Marks an operation that counts, for each element of a sort, those before it."""
+
 KERNEL = "mxcomp.kernel"
 """The attribute of an operation with the text of a module that has its kernel, which is not in the registry."""
 

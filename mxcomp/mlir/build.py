@@ -140,7 +140,8 @@ def filled(scalar: ir.Value, result: ir.RankedTensorType, sizes: Sequence[ir.Val
 
 
 def zero_filled(result: ir.RankedTensorType, sizes: Sequence[ir.Value] = ()) -> ir.Value:
-    return filled(arith.ConstantOp(result.element_type, 0.0).result, result, sizes)
+    zero = 0.0 if isinstance(result.element_type, ir.FloatType) else 0
+    return filled(arith.ConstantOp(result.element_type, zero).result, result, sizes)
 
 
 def generic(

@@ -8,7 +8,7 @@ Arithmetic, reshapes, transposes, slices and concatenations are followed, so tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from iree.compiler import ir
@@ -56,7 +56,7 @@ class Elements:
         loops = {ir.AffineDimExpr(expr).position: each for expr, each in zip(result.results, place, strict=True)}
         operands = []
         for operand, affine_map in zip(op.operands, maps, strict=False):
-            at = [_subscript(expr, loops) for expr in affine_map.results]
+            at = [subscript(expr, loops) for expr in affine_map.results]
             is_tensor = isinstance(operand.type, ir.RankedTensorType)
             operands.append(self.at(operand, at) if is_tensor else operand)
         return inline(op, operands)
@@ -126,7 +126,8 @@ def split(at: ir.Value, sizes: Sequence[int]) -> list[ir.Value]:
     return found
 
 
-def _subscript(expr: ir.AffineExpr, loops: dict[int, ir.Value]) -> ir.Value:
+def subscript(expr: ir.AffineExpr, loops: Mapping[int, ir.Value]) -> ir.Value:
+    """Returns the subscript that an expression of an indexing map is."""
     if isinstance(expr, ir.AffineDimExpr):
         return loops[expr.position]
     return build.constant_index(ir.AffineConstantExpr(expr).value)

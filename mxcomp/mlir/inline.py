@@ -7,15 +7,20 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.mlir.linalg_ops import yielded
-
 Rewrite: TypeAlias = Callable[[ir.Operation, list[ir.Value]], ir.Value | None]
 """Maps an operation of a body and its new operands to the replacement of its result; None: the operation is copied."""
 
 
 def inline(op: ir.Operation, arguments: Sequence[ir.Value], rewrite: Rewrite = lambda op, operands: None) -> ir.Value:
-    """Copies the body of a linalg op to the insertion point, and returns the value it yields. Constants from outside
-    are copied along."""
+    """Copies the body of a linalg op to the insertion point, and returns the first value it yields. Constants from
+    outside are copied along."""
+    return inlined(op, arguments, rewrite)[0]
+
+
+def inlined(
+    op: ir.Operation, arguments: Sequence[ir.Value], rewrite: Rewrite = lambda op, operands: None
+) -> list[ir.Value]:
+    """Returns all values that the body of a linalg op yields, as `inline` does the first."""
     block = op.regions[0].blocks[0]
     known = dict(zip(block.arguments, arguments, strict=False))
 
@@ -24,7 +29,7 @@ def inline(op: ir.Operation, arguments: Sequence[ir.Value], rewrite: Rewrite = l
             known[value] = constant(value)
         return known[value]
 
-    *body, _ = block.operations
+    *body, last = block.operations
     for view in body:
         inner = view.operation
         operands = [new(operand) for operand in inner.operands]
@@ -35,7 +40,7 @@ def inline(op: ir.Operation, arguments: Sequence[ir.Value], rewrite: Rewrite = l
         for position, operand in enumerate(operands):
             copy.operands[position] = operand
         known |= dict(zip(inner.results, copy.results, strict=True))
-    return new(yielded(op))
+    return [new(value) for value in last.operands]
 
 
 def constant(value: ir.Value) -> ir.Value:

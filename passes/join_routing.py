@@ -1,0 +1,166 @@
+"""mxcomp-join-routing: what a router computes of a few tokens' scores is one dispatch, up to the tables of its experts.
+
+Before (GPT-OSS's, of a token):
+
+    %n = linalg.generic {mxcomp.ranks} ins(%scores, %scores : tensor<1x32xbf16>, …) -> tensor<1x32xi32>
+    %p = linalg.generic … ins(%n) -> tensor<1x4xi32>            (the best: four dispatches by `mxcomp-rank-sorts`)
+    …  softmax of the best's scores, experts as i32, and tables of slots by `mxcomp.routing.sorting`: six more
+
+After:
+
+    %d:4 = flow.dispatch.region -> (tensor<2x2xbf16>, tensor<2x2xi32>, tensor<2x4xi32>, …) {
+      linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_chain_…">}
+          ins(%scores : tensor<32xbf16>) …
+    }
+
+All operations around such a ranking go in whose tensors are about as small as what is ranked, those behind it as
+far as nothing else is between. Where that is too much for one workgroup they stay, or those behind what is too much
+are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp.mlir import attributes, build, graph
+from mxcomp.options import Options
+from mxcomp.packing import standing
+from mxcomp.ukernels import chain
+from mxcomp.ukernels.chain import Chain
+
+OPTIONS = ("ukernels", "reference")
+
+_MOST_BYTES = 2**15
+"""The most bytes of LDS."""
+_LARGER = 2
+"""The most elements of a tensor, over those of what is ranked."""
+_LEAST = 2
+"""The fewest dispatches that are joined."""
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Joins what is around each ranking below `module`."""
+    if not options.has_kernels:
+        return
+    with module.context:
+        ranks = [op for op in graph.walk(module, bodies=False) if attributes.RANKS in op.attributes]
+        done: set[ir.Operation] = set()
+        for op in ranks:
+            if op not in done and not graph.is_in_dispatch(op):
+                found = _Growing(op).chain()
+                if found is not None and len(found.stored) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
+                    done |= set(found.ops)
+                    _replace(op, found)
+
+
+class _Growing:
+    """The operations around a ranking."""
+
+    def __init__(self, ranking: ir.Operation) -> None:
+        self.block = ranking.block
+        self.most = chain.size(ranking.results[0])
+        self.order = [view.operation for view in self.block.operations]
+        self.number = {op: number for number, op in enumerate(self.order)}
+        self.inside: set[ir.Operation] = set()
+        self._take(ranking)
+        values = set(ranking.results)
+        for op in self.order[self.number[ranking] + 1 :]:
+            if values.intersection(chain.read(op)) and self._fits(op):
+                self._take(op)
+                values |= set(op.results)
+
+    def _fits(self, op: ir.Operation) -> bool:
+        return chain.is_possible(op) and all(chain.size(value) <= _LARGER * self.most for value in op.results)
+
+    def _take(self, op: ir.Operation) -> None:
+        """Takes an operation, and those before it that are as small."""
+        if op not in self.inside and op.block == self.block and self._fits(op):
+            self.inside.add(op)
+            for made in filter(None, map(graph.producer, chain.read(op))):
+                self._take(made)
+
+    def chain(self) -> Chain | None:
+        """Returns the chain of what can be computed before any of it is read from outside."""
+        self._drop_unreadable()
+        ends = [self.number[user] for op in self.inside for user in self._outside(op)]
+        if not ends:
+            return None
+        ops = [op for op in self.order[: min(ends)] if op in self.inside]
+        self.inside = set(ops)
+        operands = dict.fromkeys(value for op in ops for value in chain.read(op) if not _is_made(value, ops))
+        values = [value for op in ops for value in op.results if self._outside(op, [value])]
+        sources = dict.fromkeys(_source(value, self.inside) for value in values)
+        return Chain(ops, list(operands), list(sources)) if sources else None
+
+    def _drop_unreadable(self) -> None:
+        """Drops operations with operands from outside that the kernel cannot read."""
+        while wrong := [op for op in self.inside if not all(map(self._is_readable, chain.read(op)))]:
+            self.inside -= set(wrong)
+
+    def _is_readable(self, value: ir.Value) -> bool:
+        return chain.is_operand(value) or _is_made(value, self.inside)
+
+    def _outside(self, op: ir.Operation, values: Sequence[ir.Value] | None = None) -> set[ir.Operation]:
+        """Returns the operations of the block that read results, in it or in their regions, and stay. What is computed
+        of no tensor is there for them as well."""
+        if not chain.read(op):
+            return set()
+        users = [use.owner.operation for value in values or list(op.results) for use in value.uses]
+        return {at for user in users if (at := self._of_block(user)) not in self.inside}
+
+    def _of_block(self, op: ir.Operation) -> ir.Operation:
+        while op.block != self.block:
+            assert op.parent is not None
+            op = op.parent.operation
+        return op
+
+
+def _is_made(value: ir.Value, ops: Collection[ir.Operation]) -> bool:
+    made = graph.producer(value)
+    return made is not None and made in ops
+
+
+def _source(value: ir.Value, ops: Collection[ir.Operation]) -> ir.Value:
+    """Returns the tensor of the chain whose reshape a value is."""
+    while (made := graph.producer(value)) is not None and made in ops and made.name in _RESHAPES:
+        value = made.operands[0]
+    return value
+
+
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+
+
+def _replace(ranking: ir.Operation, found: Chain) -> None:
+    inside, values = set(found.ops), [value for op in found.ops for value in op.results]
+    sources = [(value, source) for value in values if (source := _source(value, inside)) in found.values]
+    with standing.named(ranking, "routing", "routing"), ir.InsertionPoint.after(found.ops[-1]):
+        operands = [_flat(value) for value in found.operands]
+        made = standing.dispatch(found, operands, found.result_types(), found.threads)
+        results = {
+            value: _first(build.collapse(result, [[0, 1]]), chain.size(value))
+            for value, result in zip(found.values, made, strict=True)
+        }
+        for value, source in sources:
+            value.replace_all_uses_with(_shaped(results[source], value))
+    for op in reversed(found.ops):
+        if not any(True for value in op.results for _ in value.uses):
+            op.erase()
+
+
+def _flat(value: ir.Value) -> ir.Value:
+    rank = len(build.static_sizes(value))
+    return value if rank == 1 else build.collapse(value, [list(range(rank))])
+
+
+def _first(value: ir.Value, count: int) -> ir.Value:
+    kind = build.tensor_type([count], build.element(value))
+    return value if value.type == kind else tensor.ExtractSliceOp(kind, value, [], [], [], [0], [count], [1]).result
+
+
+def _shaped(flat: ir.Value, like: ir.Value) -> ir.Value:
+    kind = ir.RankedTensorType(like.type)
+    whole = [list(range(kind.rank))]
+    return flat if kind.rank == 1 else tensor.ExpandShapeOp(kind, flat, whole, [], list(kind.shape)).result

@@ -1,0 +1,95 @@
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-rank-sorts,mxcomp-join-routing)' | filecheck %s
+
+#map = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+
+// A top-k and a sum of its scores: one dispatch with a result for each.
+
+// CHECK-LABEL: @router
+// CHECK-SAME: (%[[X:.+]]: tensor<1x32xbf16>, %[[I:.+]]: tensor<1x32xi64>)
+// CHECK: tensor.collapse_shape %[[X]]
+// CHECK: %[[B:.+]] = tensor.collapse_shape %[[I]]
+// CHECK: %[[D:.+]]:2 = flow.dispatch.region -> (tensor<2x2xi64>, tensor<2x2xf32>)
+// CHECK: linalg.generic {{.+}} ins(%{{.+}}, %[[B]] : tensor<32xbf16>, tensor<32xi64>) {{.+}}mx_chain{{.+}}mxcomp.kernel
+// CHECK-NOT: mxcomp.ranks
+// CHECK: flow.return
+// CHECK: %[[N:.+]] = tensor.collapse_shape %[[D]]#0 {{.+}} : tensor<2x2xi64> into tensor<4xi64>
+// CHECK: %[[W:.+]] = tensor.extract_slice %{{.+}}[0] [1] [1] : tensor<4xf32> to tensor<1xf32>
+// CHECK: %[[NR:.+]] = tensor.expand_shape %[[N]] {{.+}} : tensor<4xi64> into tensor<1x4xi64>
+// CHECK: return %[[NR]], %[[W]]
+func.func @router(%x: tensor<1x32xbf16>, %i: tensor<1x32xi64>) -> (tensor<1x4xi64>, tensor<1xf32>) {
+  %s:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : tensor<1x32xbf16>, tensor<1x32xi64>) {
+  ^bb0(%a: bf16, %b: bf16, %c: i64, %d: i64):
+    %0 = arith.cmpf oge, %a, %b : bf16
+    iree_linalg_ext.yield %0 : i1
+  } -> tensor<1x32xbf16>, tensor<1x32xi64>
+  %v = tensor.extract_slice %s#0[0, 0] [1, 4] [1, 1] : tensor<1x32xbf16> to tensor<1x4xbf16>
+  %n = tensor.extract_slice %s#1[0, 0] [1, 4] [1, 1] : tensor<1x32xi64> to tensor<1x4xi64>
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1xf32>) -> tensor<1xf32>
+  %w = linalg.generic {indexing_maps = [#map, #row], iterator_types = ["parallel", "reduction"]} ins(%v : tensor<1x4xbf16>) outs(%f : tensor<1xf32>) {
+  ^bb0(%a: bf16, %o: f32):
+    %0 = arith.extf %a : bf16 to f32
+    %1 = arith.addf %0, %o : f32
+    linalg.yield %1 : f32
+  } -> tensor<1xf32>
+  return %n, %w : tensor<1x4xi64>, tensor<1xf32>
+}
+
+// These stay: rows of a number that only the program knows, and more than a workgroup compares.
+
+// CHECK-LABEL: @others
+// CHECK-NOT: mx_chain
+// CHECK: return
+func.func @others(%some: tensor<?x32xf32>, %many: tensor<64x128xf32>) -> (tensor<?x32xf32>, tensor<64x128xf32>) {
+  %0 = iree_linalg_ext.sort dimension(1) outs(%some : tensor<?x32xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.cmpf ogt, %a, %b : f32
+    iree_linalg_ext.yield %c : i1
+  } -> tensor<?x32xf32>
+  %1 = iree_linalg_ext.sort dimension(1) outs(%many : tensor<64x128xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.cmpf ogt, %a, %b : f32
+    iree_linalg_ext.yield %c : i1
+  } -> tensor<64x128xf32>
+  return %0, %1 : tensor<?x32xf32>, tensor<64x128xf32>
+}
+
+// What is large ends the chain: the product reads the sum, and what is computed of the product is not joined.
+
+// CHECK-LABEL: @between
+// CHECK: flow.dispatch.region
+// CHECK: mx_chain
+// CHECK: flow.return
+// CHECK-NOT: mx_chain
+// CHECK: %[[P:.+]] = linalg.generic {{.+}} outs(%{{.+}} : tensor<1x4096xf32>)
+// CHECK: linalg.generic {{.+}} ins(%[[P]] : tensor<1x4096xf32>)
+func.func @between(%x: tensor<1x32xf32>, %y: tensor<1x4096xf32>) -> tensor<1xf32> {
+  %s = iree_linalg_ext.sort dimension(1) outs(%x : tensor<1x32xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.cmpf ogt, %a, %b : f32
+    iree_linalg_ext.yield %c : i1
+  } -> tensor<1x32xf32>
+  %v = tensor.extract_slice %s[0, 0] [1, 4] [1, 1] : tensor<1x32xf32> to tensor<1x4xf32>
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1xf32>) -> tensor<1xf32>
+  %w = linalg.generic {indexing_maps = [#map, #row], iterator_types = ["parallel", "reduction"]} ins(%v : tensor<1x4xf32>) outs(%f : tensor<1xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %1 = arith.addf %a, %o : f32
+    linalg.yield %1 : f32
+  } -> tensor<1xf32>
+  %eb = tensor.empty() : tensor<1x4096xf32>
+  %p = linalg.generic {indexing_maps = [#map, #row, #map], iterator_types = ["parallel", "parallel"]} ins(%y, %w : tensor<1x4096xf32>, tensor<1xf32>) outs(%eb : tensor<1x4096xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %1 = arith.mulf %a, %b : f32
+    linalg.yield %1 : f32
+  } -> tensor<1x4096xf32>
+  %r = linalg.generic {indexing_maps = [#map, #row], iterator_types = ["parallel", "reduction"]} ins(%p : tensor<1x4096xf32>) outs(%w : tensor<1xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %1 = arith.addf %a, %o : f32
+    linalg.yield %1 : f32
+  } -> tensor<1xf32>
+  return %r : tensor<1xf32>
+}

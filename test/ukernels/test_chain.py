@@ -1,0 +1,49 @@
+"""What a router computes of scores, in one dispatch, on the simulator with all checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Template
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import mxcomp
+
+TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+MODULE = Template((Path(__file__).parent / "chain.mlir.in").read_text())
+
+
+def check(tokens: int, experts: int, top_k: int, kind: str) -> None:
+    """Scores with some that are equal, infinite or NaN."""
+    program = mxcomp.compile(MODULE.substitute(t=tokens, e=experts, k=top_k, type=kind), strict=True)
+    rng = np.random.default_rng(tokens * experts + top_k)
+    x = rng.standard_normal((tokens, experts)).astype(TYPES[kind])
+    x[:, rng.integers(experts)] = x[:, rng.integers(experts)]
+    x[0, rng.integers(experts)] = -np.inf
+    x[tokens // 2, rng.integers(experts)] = np.nan
+    chosen, weights, counts = program.run(x)
+    wide = x.astype(np.float64)
+    order = np.lexsort((np.broadcast_to(np.arange(experts), x.shape), -wide, ~np.isnan(wide)))[:, :top_k]
+    assert np.array_equal(chosen, order)
+    assert np.array_equal(counts, np.bincount(order.ravel(), minlength=experts))
+    best = np.take_along_axis(wide, order, 1)
+    powers = np.exp(best - best.max(1, keepdims=True))
+    np.testing.assert_allclose(weights, powers / powers.sum(1, keepdims=True), rtol=1e-5, atol=1e-30)
+    (dispatch,) = program.profile(x).dispatches
+    assert dispatch.owner.startswith("routing")
+
+
+def test_results() -> None:
+    """Of several tokens, whose reductions are in parts and in several turns of a workgroup."""
+    check(6, 48, 5, "f16")
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(1, 20), st.integers(4, 70), st.integers(2, 8), st.sampled_from(["bf16", "f16"]))
+def test_any_size(tokens: int, experts: int, top_k: int, kind: str) -> None:
+    check(tokens, experts, min(top_k, experts - 1), kind)

@@ -1,0 +1,455 @@
+"""Chains of operations on small tensors, in one workgroup: what is read more than once of them is kept in LDS.
+
+Each such operation that IREE cannot fuse is a dispatch, and takes 2 µs for a launch and a load's latency. Here it takes
+a barrier. A thread computes an element of a result, with all of what is reduced into it, by the bodies of the model's
+own operations.
+
+Several workgroups compute the same, and each stores a part of the results: IREE drops dimensions of size 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, memref
+
+from mxcomp.layout.units import LANES
+from mxcomp.mlir import attributes, build, composing, graph
+from mxcomp.mlir.inline import constant, inlined
+from mxcomp.mlir.linalg_ops import (
+    indexing_maps,
+    inputs,
+    iterators,
+    loop_sizes,
+    reads_init,
+    steps_reduced,
+    yielded,
+)
+from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels.builder import Index, Threads, Values, select
+from mxcomp.ukernels.waves import BEYOND
+
+MOST_STEPS = 2**17
+"""The most steps of an operation, all loops together."""
+MOST_ELEMENTS = 2**12
+"""The most elements of a tensor."""
+_MOST_THREADS, _WORKGROUPS, _AT_ONCE = 1024, 2, 16
+_BETWEEN = 4
+"""The steps of a reduction that a barrier takes as long as."""
+_REGION, _BARRIER, _SCATTER = "flow.dispatch.region", "util.optimization_barrier", "iree_linalg_ext.scatter"
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat")
+_COSTLY = ("math.", "arith.div", "tensor.extract")
+_READS = ("linalg.index", "tensor.extract")
+
+
+def is_possible(op: ir.Operation) -> bool:
+    """Returns whether operations of a chain may be this one, by its own."""
+    if op.name == _REGION:
+        return all(each.name == "tensor.empty" or is_possible(each) for each in _inner(op))
+    if not all(map(_is_small, op.results)):
+        return False
+    if op.name == _SCATTER:
+        body = [view.operation for view in op.regions[0].blocks[0].operations]
+        is_plain = len(body) == 1 and body[0].operands[0] == op.regions[0].blocks[0].arguments[0]
+        is_unique = ir.BoolAttr(op.attributes["unique_indices"]).value
+        ranks = {len(build.static_sizes(value)) for value in (op.operands[0], op.results[0])}
+        return is_plain and is_unique and ranks == {1}
+    if op.name in (*_VIEWS, _BARRIER):
+        return len(op.operands) == len(op.results) or op.name == "tensor.concat"
+    is_plain = "compilation_info" not in op.attributes and attributes.UKERNEL not in op.attributes
+    return op.name in ("linalg.generic", "linalg.fill") and is_plain and _is_followed(op)
+
+
+def _is_followed(op: ir.Operation) -> bool:
+    """Returns whether the body of a linalg operation has scalar arithmetic alone, on elements of places in order."""
+    maps = indexing_maps(op) or []
+    exprs = [expr for each in maps for expr in each.results]
+    steps = loop_sizes(op, maps).values()
+    if None in steps or math.prod(size or 1 for size in steps) > MOST_STEPS or len(set(maps[len(inputs(op)) :])) > 1:
+        return False
+    body = [view.operation for view in op.regions[0].blocks[0].operations][:-1]
+    captured = [graph.producer(user.operands[i]) for user, i in graph.inputs(op)[len(op.operands) :]]
+    scalars = [graph.producer(each) for each in op.operands if not isinstance(each.type, ir.RankedTensorType)]
+    is_known = all(made is not None and made.name == "arith.constant" for made in scalars)
+    is_read = all(
+        made is not None and (made.name != "arith.constant" or not isinstance(made.results[0].type, ir.ShapedType))
+        for made in captured
+    )
+    return (
+        is_known and is_read and all(isinstance(each, ir.AffineDimExpr | ir.AffineConstantExpr) for each in exprs)
+        and all(each.name.startswith(("arith.", "math.")) or each.name in _READS for each in body)
+    )  # fmt: skip
+
+
+def _is_small(value: ir.Value) -> bool:
+    count, kind = size(value), build.element(value)
+    return 0 < count <= MOST_ELEMENTS and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in (16, 32, 64)
+
+
+def is_operand(value: ir.Value) -> bool:
+    """Returns whether a chain may read a tensor from outside."""
+    return _is_small(value) and size(value) > 1
+
+
+def size(value: ir.Value) -> int:
+    """Returns the number of elements of a tensor; 0 if it is not known."""
+    return math.prod(each or 0 for each in build.static_sizes(value)) if _is_tensor(value) else 0
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+def _inner(region: ir.Operation) -> list[ir.Operation]:
+    return [view.operation for view in region.regions[0].blocks[0].operations][:-1]
+
+
+def read(op: ir.Operation) -> list[ir.Value]:
+    """Returns the tensors that an operation reads, those of its body included, and those that are empty left out."""
+    values = dict.fromkeys(user.operands[i] for user, i in graph.inputs(op))
+    return [value for value in values if _is_tensor(value) and not _is_empty(value)]
+
+
+def _is_empty(value: ir.Value) -> bool:
+    made = graph.producer(value)
+    return made is not None and made.name == "tensor.empty"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The kernel of operations, in order, that has a result for each of `values`.
+
+    Attributes:
+        ops: What is computed; each `is_possible`.
+        operands: The tensors from outside, as which it takes flat ones.
+        values: Those of the results.
+    """
+
+    ops: Sequence[ir.Operation]
+    operands: Sequence[ir.Value]
+    values: Sequence[ir.Value]
+
+    @property
+    def name(self) -> str:
+        return f"{_NAME}_{builder.digest(self._text)}"
+
+    @cached_property
+    def _text(self) -> str:
+        given = [build.tensor_type([size(value)], build.element(value)) for value in self.operands]
+        results = self.result_types(1)
+        kinds, write = [*given, *results], lambda *of: _Writing(self, *of).write()
+        return attention.module(_NAME, kinds, results, self.threads, write)
+
+    def text(self) -> str:
+        """Returns the kernel's module, the same for all chains that compute the same. Needs a current context."""
+        return self._text.replace(f"@{_NAME}(", f"@{self.name}(")
+
+    @property
+    def steps(self) -> list[ir.Operation]:
+        """The operations, those in dispatch regions by themselves."""
+        return [each for op in self.ops for each in (_inner(op) if op.name == _REGION else [op])]
+
+    @property
+    def stored(self) -> list[ir.Operation]:
+        """The operations whose results are kept, in order: others are computed where they are read."""
+        return [op for op in self.steps if _is_kept(op) and any(_is_read(value, self.steps) for value in op.results)]
+
+    @property
+    def lds_bytes(self) -> int:
+        values = [*self.operands, *(value for op in self.stored for value in _read_results(op))]
+        return sum(size(value) * build.element(value).width // 8 for value in values)
+
+    @staticmethod
+    def parts(op: ir.Operation) -> int:
+        """Returns the number of threads that reduce into an element, whose parts are then added up."""
+        steps, count = steps_reduced(op) or 1 if op.name.startswith("linalg.") else 1, size(op.results[0])
+        able = [n for n in range(1, steps + 1) if steps % n == 0 and n * count <= _MOST_THREADS]
+        return min(able, key=lambda n: steps // n + (n > 1) * (n + _BETWEEN)) if able and _combining(op) else 1
+
+    @property
+    def threads(self) -> int:
+        counts = [self.parts(op) * size(op.results[0]) for op in self.stored]
+        most = max(*map(size, self.values), *map(size, self.operands), *counts)
+        return min(_MOST_THREADS, -(-most // LANES) * LANES)
+
+    def piece(self, value: ir.Value) -> int:
+        """Returns the number of elements of a result that a thread stores."""
+        return max(1, -(-size(value) // (_WORKGROUPS * self.threads)))
+
+    def result_types(self, workgroups: int = _WORKGROUPS) -> list[ir.RankedTensorType]:
+        """Returns the types of results, each flat and in equal parts."""
+
+        def width(value: ir.Value, piece: int) -> int:
+            return max(2, -(-size(value) // (_WORKGROUPS * piece)) * piece)
+
+        return [
+            build.tensor_type([workgroups, width(value, self.piece(value))], build.element(value))
+            for value in self.values
+        ]
+
+
+_NAME = "mx_chain"
+
+
+def _is_kept(op: ir.Operation) -> bool:
+    if not op.name.startswith("linalg."):
+        return op.name == _SCATTER
+    return "reduction" in iterators(op) or any(each.name.startswith(_COSTLY) for each in graph.walk(op))
+
+
+_LEAST, _MOST = float("-inf"), float("inf")
+_IDENTITIES: dict[str, float] = {
+    "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": _LEAST, "arith.maxnumf": _LEAST, "arith.minimumf": _MOST,
+    "arith.minnumf": _MOST,
+}  # fmt: skip
+"""The values that parts of a reduction begin with, by the operation that combines them."""
+
+
+def _combining(op: ir.Operation) -> ir.Operation | None:
+    """Returns the operation that combines parts of the only result of a reduction that is read, if one does."""
+    if not op.name.startswith("linalg.") or _read_results(op) != list(op.results)[:1]:
+        return None
+    block, made = op.regions[0].blocks[0], graph.producer(yielded(op))
+    acc = list(block.arguments)[len(inputs(op)) :]
+    if made is None or made.name not in _IDENTITIES or list(made.operands).count(acc[0]) != 1:
+        return None
+    pending = [value for value in made.operands if value != acc[0]]
+    while pending:
+        value = pending.pop()
+        if value in acc:
+            return None
+        if (source := graph.producer(value)) is not None and source.block == block:
+            pending += source.operands
+    return made
+
+
+def _identity(op: ir.Operation, kind: ir.Type) -> ir.Value:
+    """Returns what a part of a reduction begins with; for results that nothing reads any number."""
+    made = _combining(op)
+    assert made is not None
+    number = _IDENTITIES[made.name]
+    is_float = isinstance(kind, ir.FloatType)
+    return arith.ConstantOp(kind, number if is_float else 0).result
+
+
+def _combined(op: ir.Operation, one: ir.Value, other: ir.Value) -> ir.Value:
+    """Returns two parts of a reduction as one."""
+    made = _combining(op)
+    assert made is not None
+    copy = made.clone()
+    copy.operands[0], copy.operands[1] = one, other
+    return copy.results[0]
+
+
+def _read_results(op: ir.Operation) -> list[ir.Value]:
+    return [value for value in op.results if any(True for _ in value.uses)]
+
+
+def _is_read(value: ir.Value, ops: Sequence[ir.Operation]) -> bool:
+    users = (use.owner.operation for use in value.uses)
+    return any(user in ops or user.name == "flow.return" or user.parent.name.startswith("linalg.") for user in users)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """A flat tensor in LDS."""
+
+    buffer: ir.Value
+    sizes: Sequence[int]
+
+    def load(self, place: Sequence[ir.Value]) -> ir.Value:
+        at = Index.of(0)
+        for each, count in zip(place, self.sizes, strict=True):
+            at = at * count + (Index.of(each) if count > 1 else 0)
+        return memref.LoadOp(self.buffer, [at.value]).result
+
+
+class _Elements(composing.Elements):
+    """Elements of a chain in one body, from what is kept."""
+
+    def __init__(self, kept: Mapping[ir.Value, _Memory]) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def _built(self, value: ir.Value, place: Sequence[ir.Value]) -> ir.Value:
+        if value in self.kept:
+            return self.kept[value].load(place)
+        op = graph.producer(value)
+        assert op is not None
+        number = list(op.results).index(value)
+        if op.name == _BARRIER:
+            return self.at(op.operands[number], place)
+        if op.name == _REGION:
+            returned = list(op.regions[0].blocks[0].operations)[-1].operation
+            return self.at(returned.operands[number], place)
+        if op.name.startswith("linalg."):
+            return self.computed(op, place)[number]
+        return super()._built(value, place)
+
+    def computed(
+        self, op: ir.Operation, place: Sequence[ir.Value], of: tuple[Index, int] | None = None
+    ) -> list[ir.Value]:
+        """Returns the elements of all results of a linalg operation at a place.
+
+        `of`: of what is reduced only each so manieth from some one on, to which nothing is added.
+        """
+        maps = indexing_maps(op) or []
+        loops = {
+            ir.AffineDimExpr(expr).position: each
+            for expr, each in zip(maps[-1].results, place, strict=True)
+            if isinstance(expr, ir.AffineDimExpr)
+        }
+        outs = list(op.operands)[len(inputs(op)) :]
+        sizes = loop_sizes(op, maps)
+        reduced = [loop for loop, kind in enumerate(iterators(op)) if kind == "reduction"]
+        first = [self.at(out, place) if reduced or reads_init(op) else out for out in outs]
+        if of is not None:
+            first = [_identity(op, value.type) for value in first]
+        if not reduced:
+            return self._body(op, maps, loops, first)
+        counts = [sizes[loop] or 1 for loop in reduced]
+        start, every = of or (Index.of(0), 1)
+        turns = math.prod(counts) // every
+        at_once = max(count for count in range(1, _AT_ONCE + 1) if turns % count == 0)
+
+        def turn(number: Index, sums: Values) -> list[Values]:
+            for i in range(at_once):
+                at = start + (number * at_once + i) * every
+                inner = dict(zip(reduced, composing.split(at.value, counts), strict=True))
+                sums = _Elements(self.kept)._body(op, maps, {**loops, **inner}, sums)
+            return [sums]
+
+        (sums,) = builder.loop(Index.of(turns // at_once), turn, first) if turns > at_once else turn(Index.of(0), first)
+        return sums
+
+    def _body(
+        self, op: ir.Operation, maps: Sequence[ir.AffineMap], loops: Mapping[int, ir.Value], outs: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        def taken(inner: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+            if inner.name == "linalg.index":
+                return loops[ir.IntegerAttr(inner.attributes["dim"]).value]
+            return self.at(inner.operands[0], operands[1:]) if inner.name == "tensor.extract" else None
+
+        given = []
+        for value, affine_map, argument in zip(inputs(op), maps, op.regions[0].blocks[0].arguments, strict=False):
+            at = [composing.subscript(expr, loops) for expr in affine_map.results]
+            is_used = any(True for _ in argument.uses)
+            given.append((self.at(value, at) if _is_tensor(value) else constant(value)) if is_used else value)
+        return inlined(op, [*given, *outs], taken)
+
+
+def _loaded(source: ir.Value, at: Index) -> Values:
+    return [memref.LoadOp(source, [at.value]).result]
+
+
+class _Writing:
+    """Writes the kernel."""
+
+    def __init__(self, chain: Chain, workgroup: Index, given: Values, threads: Threads) -> None:
+        self.chain, self.workgroup, self.threads = chain, workgroup, threads
+        self.given = [builder.whole_buffer(each, [1]) for each in given[: len(chain.operands)]]
+        self.kept: dict[ir.Value, _Memory] = {}
+
+    def write(self) -> None:
+        for value, source in zip(self.chain.operands, self.given, strict=True):
+            memory = self._memory(value)
+            self._each(size(value), partial(_loaded, source), [memory])
+            self.kept[value] = memory
+        builder.lds_barrier()
+        for op in self.chain.stored:
+            self._keep(op)
+            builder.lds_barrier()
+        self.threads.store_each(*map(self._stored, self.chain.values, self.chain.result_types()))
+
+    def _memory(self, value: ir.Value) -> _Memory:
+        buffer = builder.lds(size(value), str(build.element(value)))
+        return _Memory(buffer, [each or 1 for each in build.static_sizes(value)])
+
+    def _keep(self, op: ir.Operation) -> None:
+        values = _read_results(op)
+        memory = [self._memory(value) for value in values]
+        sizes, numbers = memory[0].sizes, [list(op.results).index(value) for value in values]
+
+        def computed(at: Index) -> Values:
+            elements = _Elements(self.kept)
+            if op.name == _SCATTER:
+                return [elements.at(op.operands[2], [at.value])]
+            found = elements.computed(op, composing.split(at.value, sizes))
+            return [found[number] for number in numbers]
+
+        parts = self.chain.parts(op)
+        self._each(math.prod(sizes), self._in_parts(op, sizes, parts) if parts > 1 else computed, memory)
+        if op.name == _SCATTER:
+            builder.lds_barrier()
+            self._scatter(op, memory[0])
+        self.kept |= dict(zip(values, memory, strict=True))
+
+    def _in_parts(self, op: ir.Operation, sizes: Sequence[int], parts: int) -> Callable[[Index], Values]:
+        """Reduces into each element in so many threads, and returns what adds up their parts."""
+        count, kind = math.prod(sizes), build.element(op.results[0])
+        memory = _Memory(builder.lds(count * parts, str(kind)), [count, parts])
+
+        def reduced(at: Index) -> Values:
+            place = composing.split((at // parts).value, sizes)
+            return _Elements(self.kept).computed(op, place, (at % parts, parts))[:1]
+
+        self._each(count * parts, reduced, [memory])
+        builder.lds_barrier()
+
+        def added(at: Index) -> Values:
+            total = _Elements(self.kept).at(op.operands[len(inputs(op))], composing.split(at.value, sizes))
+            for number in range(parts):
+                total = _combined(op, total, memory.load([at.value, build.constant_index(number)]))
+            return [total]
+
+        return added
+
+    def _scatter(self, op: ir.Operation, memory: _Memory) -> None:
+        updates, indices, _ = op.operands
+
+        def scattered(at: Index) -> None:
+            elements = _Elements(self.kept)
+            to = Index.of(elements.at(indices, [at.value, build.constant_index(0)][: len(build.static_sizes(indices))]))
+            with builder.when(to < memory.sizes[0]):
+                memref.StoreOp(elements.at(updates, [at.value]), memory.buffer, [to.value])
+
+        self._turns(size(updates), scattered)
+
+    def _each(self, count: int, computed: Callable[[Index], Values], memory: Sequence[_Memory]) -> None:
+        """Stores so many elements of each result of an operation."""
+
+        def stored(at: Index) -> None:
+            for value, to in zip(computed(at), memory, strict=True):
+                memref.StoreOp(value, to.buffer, [at.value])
+
+        self._turns(count, stored)
+
+    def _turns(self, count: int, body: Callable[[Index], None]) -> None:
+        """Executes `body` for so many numbers, each in one thread."""
+
+        def turn(number: Index) -> list[Values]:
+            at = (number * self.chain.threads + self.threads.number).here
+            with builder.when(at < count):
+                body(at)
+            return []
+
+        turns = -(-count // self.chain.threads)
+        if turns == 1:
+            turn(Index.of(0))
+        else:
+            builder.loop(Index.of(turns), turn)
+
+    def _stored(self, value: ir.Value, kind: ir.RankedTensorType) -> builder.Part:
+        """Returns a thread's piece of a result, and where this workgroup has it."""
+        piece, width = self.chain.piece(value), kind.shape[1]
+        elements, sizes = _Elements(self.kept), [each or 1 for each in build.static_sizes(value)]
+        first = (self.threads.number * piece).here
+        numbers = [(self.workgroup * width + first + i).value for i in range(piece)]
+        places = [composing.split(build.clamp(at, size(value)), sizes) for at in numbers]
+        found = builder.from_elements([elements.at(value, place) for place in places])
+        beyond = BEYOND * 8 // kind.element_type.width
+        return [found], [1, piece], [0, select(first < width, first, beyond)]
