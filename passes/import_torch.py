@@ -27,6 +27,7 @@ from iree.compiler import ir
 from mxcomp import ir as mx
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, FORMATS, MX_BLOCK, element_format
+from mxcomp.ir import blocks
 from mxcomp.ir.attention import quantised_attention
 from mxcomp.ir.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 from mxcomp.matching.canonical import scaled_matmul
@@ -36,7 +37,9 @@ from mxcomp.mlir.attributes import UNSIGNED_RESULTS, from_python
 from mxcomp.moe import experts_operator
 from mxcomp.options import Options
 
-LINEAR, EXPERTS, ATTENTION = (f"torch.mxcomp.{name}" for name in ("scaled_linear", "gated_experts", "mx_attention"))
+LINEAR, EXPERTS, ATTENTION, QUANTISE, DEQUANTISE = (
+    f"torch.mxcomp.{name}" for name in ("scaled_linear", "gated_experts", "mx_attention", "quantise", "dequantise")
+)
 
 _FLOATS = ("f32", "f16", "bf16")
 _OPERANDS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -47,22 +50,29 @@ _OPERANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "down": ("ui8",), "down_scales": ("ui8",), "down_bias": _FLOATS,
     },
     ATTENTION: {"query": _FLOATS, "key": _FLOATS, "value": _FLOATS},
+    QUANTISE: {"x": _FLOATS},
+    DEQUANTISE: {"elements": ("ui8",), "scales": ("ui8",)},
 }  # fmt: skip
 """The tensors of each operator, and their element types."""
 
 _INPUTS = (*FORMATS, UNQUANTISED)
-_OF_LAYERS: dict[str, Collection[str]] = {"weight_format": FORMATS, "input_format": _INPUTS}
+_MODE: dict[str, Collection[str]] = {"mode": SCALE_CARRIES}
+_OF_LAYERS: dict[str, Collection[str]] = {"weight_format": FORMATS, "input_format": _INPUTS, **_MODE}
 _FORMATS: dict[str, dict[str, Collection[str]]] = {
     LINEAR: _OF_LAYERS,
     EXPERTS: _OF_LAYERS,
-    ATTENTION: {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS},
+    ATTENTION: {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS, **_MODE},
+    QUANTISE: {"format": FORMATS, **_MODE},
+    DEQUANTISE: {"format": FORMATS, "result": _FLOATS},
 }
-"""The formats that follow the tensors, and their possible values; a mode follows."""
+"""The formats that follow the tensors, and perhaps a mode, with their possible values."""
 
 _NUMBERS: dict[str, tuple[str, ...]] = {
     LINEAR: (),
     EXPERTS: ("alpha", "limit", "offset"),
     ATTENTION: ("scale", "is_causal"),
+    QUANTISE: (),
+    DEQUANTISE: (),
 }
 """The names of numbers that follow formats and mode."""
 
@@ -95,7 +105,7 @@ def _name(op: ir.Operation) -> str:
 
 def _replace(op: ir.Operation) -> None:
     name = _name(op)
-    known, choices = _OPERANDS[name], {**_FORMATS[name], "mode": SCALE_CARRIES}
+    known, choices = _OPERANDS[name], _FORMATS[name]
     count, behind = len(known), len(known) + len(choices)
     if len(op.operands) != behind + len(_NUMBERS[name]):
         expected = ", ".join([*known, *choices, *_NUMBERS[name]])
@@ -106,10 +116,9 @@ def _replace(op: ir.Operation) -> None:
             raise InputError(f"{op.location}: {name}: {what} '{each}': expected one of {', '.join(among)}")
     tensors = [_builtin(op, each, value) for each, value in zip(known, op.operands, strict=False)]
     numbers = [_number(op, value) for value in list(op.operands)[behind:]]
-    result = _MEANINGS[name](op, tensors, chosen, numbers)
-    torch_type = op.results[0].type
-    back = ir.Operation.create("torch_c.from_builtin_tensor", results=[torch_type], operands=[result]).result
-    op.results[0].replace_all_uses_with(back)
+    for result, value in zip(op.results, _MEANINGS[name](op, tensors, chosen, numbers), strict=True):
+        back = ir.Operation.create("torch_c.from_builtin_tensor", results=[result.type], operands=[value]).result
+        result.replace_all_uses_with(back)
     op.erase()
 
 
@@ -171,16 +180,16 @@ def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Val
     )
 
 
-def _linear(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> ir.Value:
+def _linear(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> list[ir.Value]:
     """Returns the product in canonical form, [M, N] of x's element type."""
     x, weight, scale = tensors
     weight_format, input_format, mode = chosen
     _check_shapes(op, x, weight, scale, weight_format)
     k, n = build.static_sizes(x)[1], build.static_sizes(weight)[0]
-    blocks, element = (k or 0) // MX_BLOCK, element_format(weight_format).mlir_type
+    count, element = (k or 0) // MX_BLOCK, element_format(weight_format).mlir_type
     quantised = None if input_format == UNQUANTISED else quantise(x, element_format(input_format).mlir_type, mode)
-    b = build.bitcast(weight, build.tensor_type((n, blocks, MX_BLOCK), element))
-    b_scale = build.bitcast(scale, build.tensor_type((n, blocks), E8M0.mlir_type))
+    b = build.bitcast(weight, build.tensor_type((n, count, MX_BLOCK), element))
+    b_scale = build.bitcast(scale, build.tensor_type((n, count), E8M0.mlir_type))
     if quantised is None:
         plain = mx.elementwise(lambda value: value, x, result=UNQUANTISED)
         result = mx.dequantised_matmul(plain, mx.Operand(b, b_scale))
@@ -188,15 +197,15 @@ def _linear(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: lis
         a, a_scale = quantised
         result = scaled_matmul(a, b, a_scale, b_scale)
     kind = ir.RankedTensorType(x.type).element_type
-    return result if kind == ir.F32Type.get() else rounded(result, kind, build.dynamic_sizes(x))
+    return [result if kind == ir.F32Type.get() else rounded(result, kind, build.dynamic_sizes(x))]
 
 
-def _experts(_: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> ir.Value:
+def _experts(_: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> list[ir.Value]:
     weight_format, input_format, mode = chosen
-    return experts_operator.build_layer(tensors, weight_format, input_format, mode, *numbers)
+    return [experts_operator.build_layer(tensors, weight_format, input_format, mode, *numbers)]
 
 
-def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> ir.Value:
+def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> list[ir.Value]:
     """Returns [batch, heads, T, value size] of the queries' element type."""
     (scale, is_causal), (qk_format, value_format, weights_format, mode) = numbers, chosen
     query, key, value = shapes = [build.static_sizes(each) for each in tensors]
@@ -210,9 +219,27 @@ def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], num
             f"of one type, heads a multiple of key heads, and the size one of {MX_BLOCK}"
         )
     formats = qk_format, value_format, weights_format
-    return quantised_attention(tensors[0], tensors[1], tensors[2], formats, mode, scale, bool(is_causal))
+    return [quantised_attention(tensors[0], tensors[1], tensors[2], formats, mode, scale, bool(is_causal))]
 
 
-_Meaning: TypeAlias = Callable[[ir.Operation, list[ir.Value], list[str], list[float]], ir.Value]
-_MEANINGS: dict[str, _Meaning] = {LINEAR: _linear, EXPERTS: _experts, ATTENTION: _attention}
+def _quantise(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> list[ir.Value]:
+    _check_static(op, tensors)
+    return blocks.quantised(tensors[0], element_format(chosen[0]).mlir_type, chosen[1])
+
+
+def _dequantise(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> list[ir.Value]:
+    _check_static(op, tensors)
+    return [blocks.dequantised(*tensors, *chosen)]
+
+
+def _check_static(op: ir.Operation, tensors: list[ir.Value]) -> None:
+    if any(None in build.static_sizes(each) or len(build.static_sizes(each)) < 2 for each in tensors):
+        kinds = ", ".join(str(each.type) for each in tensors)
+        raise InputError(f"{op.location}: {_name(op)} of {kinds}: expected two static sizes or more")
+
+
+_Meaning: TypeAlias = Callable[[ir.Operation, list[ir.Value], list[str], list[float]], list[ir.Value]]
+_MEANINGS: dict[str, _Meaning] = {
+    LINEAR: _linear, EXPERTS: _experts, ATTENTION: _attention, QUANTISE: _quantise, DEQUANTISE: _dequantise,
+}  # fmt: skip
 """The lowering of each operator, from its tensors, formats and mode, and numbers."""

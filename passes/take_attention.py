@@ -48,7 +48,7 @@ from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 
 _MASK = 3
-"""The operand of a kernel that is a mask, if it has one."""
+"""The operand of a kernel that is a mask, if it has one, but for scales of keys and values."""
 
 OPTIONS = ("ukernels", "reference")
 
@@ -135,7 +135,10 @@ def _taken(found: Attention | str, options: Options) -> Attention | str:
         return "without ukernels"
     if isinstance(found, str):
         return found
-    return options.target.lacks_short_products(found.kernel.query.element) or found
+    kernel, target = found.kernel, options.target
+    formats = (each.format for each in (kernel.key, kernel.value) if each.format)
+    lacking = next(filter(None, (target.lacks_conversion(each, kernel.query.element) for each in formats)), "")
+    return target.lacks_short_products(kernel.query.element) or lacking or found
 
 
 def _entry(op: ir.Operation, axes: Mapping[str, int | None], found: Attention | str) -> dict[str, Any]:
@@ -154,7 +157,8 @@ def _replace(found: Attention) -> None:
     with ir.InsertionPoint(op), op.location:
         values = list(found.operands)
         if kernel.mask is not None:
-            values[_MASK] = _added(values[_MASK], found.hides_finitely)
+            mask = _MASK + sum(each.scales is not None for each in (kernel.key, kernel.value))
+            values[mask] = _added(values[mask], found.hides_finitely)
         operands = _guarded([_squeezed(value) for value in values], kernel)
         kind = ir.RankedTensorType(found.result.type)
         if isinstance(kernel, Decode):
@@ -248,6 +252,8 @@ def _squeezed(value: ir.Value) -> ir.Value:
     kind, sizes = build.element(value), [size for size in build.static_sizes(value) if size != 1]
     if sizes and any(len(group) > 1 for group in groups):
         value = build.collapse(value, groups)
+    if build.is_narrow(kind):
+        return build.bitcast(value, build.tensor_type(sizes, ir.IntegerType.get_signless(8)))
     if isinstance(kind, ir.IntegerType):  # taken as two halves
         return build.bitcast(value, build.tensor_type([*sizes, 2], ir.IntegerType.get_signless(kind.width // 2)))
     return value

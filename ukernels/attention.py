@@ -19,6 +19,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, util, vector
 from iree.compiler.dialects import math as math_
 
+from mxcomp.formats import element_format
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, part, select
@@ -53,6 +54,8 @@ COLUMNS = 16
 """The number of queries of a fragment."""
 LANE = 8
 """The number of elements of a factor in a lane."""
+_LOAD = 128
+"""The bits of the longest load of a lane."""
 DEPTH = 32
 """The number of elements along the sizes of queries and keys that a matrix instruction takes."""
 
@@ -71,11 +74,16 @@ class Subscript:
 
 @dataclass(frozen=True)
 class Stored:
-    """The layout of an operand in memory: its type, and the subscripts of each element. No dimension is of size 1."""
+    """The layout of an operand in memory: its type, and the subscripts of each element. No dimension is of size 1.
+
+    Narrow elements are bytes of a `format`, perhaps with `scales` of blocks.
+    """
 
     element: str
     sizes: tuple[int | None, ...]
     subscripts: tuple[Subscript, ...]
+    format: str = ""
+    scales: Stored | None = None
 
     @property
     def type(self) -> ir.RankedTensorType:
@@ -88,7 +96,17 @@ class Stored:
 
     @property
     def element_bytes(self) -> int:
-        return 4 if self.element in ("f32", "i32") else 2
+        return {"f32": 4, "i32": 4, "i8": 1}.get(self.element, 2)
+
+    @property
+    def bits(self) -> int:
+        """The number of bits of an element."""
+        return element_format(self.format).bits if self.format else 8 * self.element_bytes
+
+    def piece(self, size: int) -> int:
+        """Returns how many consecutive elements of a row of keys a lane loads: as many as it can, or eight."""
+        sizes = (_LOAD // self.bits >> shift for shift in range(8))
+        return next(each for each in sizes if each == LANE or size % (4 * each) == 0)
 
     @property
     def most_keys(self) -> int:
@@ -168,7 +186,9 @@ class Spec(Protocol):
 def inputs(spec: Spec) -> list[Stored]:
     """Returns the operands in order."""
     positions = () if spec.reach is None else spec.reach.positions
-    return [spec.query, spec.key, spec.value, *(each for each in (spec.mask, spec.sink) if each), *positions]
+    scales = spec.key.scales, spec.value.scales
+    others = (each for each in (*scales, spec.mask, spec.sink) if each)
+    return [spec.query, spec.key, spec.value, *others, *positions]
 
 
 class Others:
@@ -364,16 +384,19 @@ class Pieces:
         return [element(x, i) for piece in each for i in range(4) for x in piece]
 
 
-def load_row(operand: Operand, place: Index, quarter: Index, size: int) -> Values:
-    """Loads factors of the first product from a row of queries or keys, with zeros beyond the last element."""
+def load_row(operand: Operand, place: Index, quarter: Index, size: int, piece: int = LANE) -> Values:
+    """Loads factors of the first product from a row of queries or keys, with zeros beyond the last element.
+
+    A lane has pieces of so many neighbours.
+    """
     factors = []
-    for depth in range(-(-size // DEPTH)):
-        at = quarter * LANE + depth * DEPTH
-        if (depth + 1) * DEPTH <= size:
-            factors.append(operand.load(place + at, LANE))
-        else:
-            inside = at < size
-            factors.append(builder.masked(inside, operand.load(place + select(inside, at, 0), LANE)))
+    for start in range(0, size, 4 * piece):
+        for at in (quarter * piece + (start + more) for more in range(0, piece, LANE)):
+            if start + 4 * piece <= size:
+                factors.append(operand.load(place + at, LANE))
+            else:
+                inside = at < size
+                factors.append(builder.masked(inside, operand.load(place + select(inside, at, 0), LANE)))
     return factors
 
 

@@ -19,7 +19,6 @@ from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import (
     COLUMNS,
     KEYS,
-    LANE,
     Operand,
     Pieces,
     Reach,
@@ -29,8 +28,9 @@ from mxcomp.ukernels.attention import (
     kept,
     times,
 )
+from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
-from mxcomp.ukernels.softmax import added, exp2, largest, of_column, of_lane, of_wave, splat
+from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, of_lane, of_wave, splat
 from mxcomp.ukernels.waves import BEYOND, LANES
 
 MOST_ROWS = 2 * COLUMNS
@@ -57,6 +57,7 @@ class Decode:
         reach: Which keys a query sees; None: all.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
+        value_scale: What values are multiplied by.
     """
 
     heads: int
@@ -74,6 +75,7 @@ class Decode:
     reach: Reach | None = None
     cap: float | None = None
     sink: Stored | None = None
+    value_scale: float = 1.0
 
     @property
     def rows(self) -> int:
@@ -168,15 +170,19 @@ class _Decode:
         self.is_first = builder.both(split < 1, self.quarter < 1)
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
-        self.query, self.key, self.value, *others = inputs
+        self.query, key, value, *others = inputs
+        narrow = [1 if each.stored.scales else 0 for each in (key, value)]
+        scales, others = others[: sum(narrow)], others[sum(narrow) :]
         self.others = attention.Others(spec, others)
-        keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
+        keys = Index.of(spec.keys) if spec.keys is not None else key.keys
         first = (self.head * spec.group).here
         self.visible = VisibleKeys(spec.reach, keys, first, self.others.positions)
         self.start, self.keys = self.visible.around(Index.of(0), Index.of(spec.queries - 1))
         self.is_known = spec.keys is not None and spec.reach is None
         self._share(split)
-        self.of_key, self.of_value = (each.place(n=first).here for each in (self.key, self.value))
+        kind = spec.query.element
+        self.key = Cache([key, *scales[: narrow[0]]], kind, first)
+        self.value = Cache([value, *scales[narrow[0] :]], kind, first)
         self.of_masks = [
             [each.place(n=n, t=t).here for each in self.others.mask] for n, t in map(self._query, range(spec.fragments))
         ]
@@ -233,21 +239,20 @@ class _Decode:
 
     def _load_queries(self, fragment: int) -> Values:
         n, t = self._query(fragment)
-        return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size)
+        piece = self.spec.key.piece(self.spec.size)
+        return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size, piece)
 
     def _load(self, step: Index) -> Values:
         """Loads keys, values and masks of a step, counted from the first one; nothing after the last step."""
         is_there, start = step < self.count, ((self.first + step) * KEYS).here
-        of_key = select(is_there, self.of_key, self.key.beyond)
-        of_value = select(is_there, self.of_value, self.value.beyond)
         loaded: Values = []
         for half in range(2):
-            row = self._clamped(start + self.column + half * COLUMNS)
-            place = (of_key + row * self.key.step).here
-            loaded += attention.load_row(self.key, place, self.quarter, self.spec.size)
+            row = self.key.row(self._clamped(start + self.column + half * COLUMNS), is_there)
+            loaded += self.key.load_row(row, self.quarter, self.spec.size)
+        self.loaded_keys = len(loaded)
         rows = [self._clamped(start + key) for key in attention.keys_of_lane(self.quarter)]
-        places = [(of_value + row * self.value.step).here for row in rows]
-        loaded += attention.load_values(self.value, places, self.column, self.pieces)
+        loaded += self.value.load_values([self.value.row(row, is_there) for row in rows], self.column, self.pieces)
+        self.loaded = len(loaded)
         for of_fragment in self.of_masks:
             for each, place in zip(self.others.mask, of_fragment, strict=True):
                 loaded.append(each.load_mask(select(is_there, place, each.beyond), rows, self.is_even))
@@ -258,12 +263,13 @@ class _Decode:
 
     def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
         """Multiplies 32 keys, and returns the state that the loop carries."""
-        keys, values = 2 * len(queries[0]), self.pieces.count * LANE
-        masks = loaded[keys + values :]
-        factors = attention.transposed(loaded[keys : keys + values], self.pieces)
+        keys = self.key.factors(loaded[: self.loaded_keys], self.spec.size)
+        masks = loaded[self.loaded :]
+        values = self.value.values(loaded[self.loaded_keys : self.loaded], self.pieces)
+        factors = attention.transposed(values, self.pieces)
         result: Values = []
         for number_, (state, query) in enumerate(zip(State.each(carried, self.spec.fragments), queries, strict=True)):
-            found = attention.scores(loaded[:keys], query, self.scales[number_], self.spec.cap)
+            found = attention.scores(keys, query, self.scales[number_], self.spec.cap)
             if masks:
                 found = attention.masked_by(masks[number_], found)
             if self.bound is not None:
@@ -274,7 +280,7 @@ class _Decode:
                 lane = [place + key for key in attention.keys_of_lane(self.quarter)]
                 found = attention.seen(lane, start if reach is not None and reach.starts else None, bound, found)
             rescaled, powers = state.rescaled(found)
-            after = rescaled.plus(factors, powers, self.spec.value.element)
+            after = rescaled.plus(factors, powers, self.spec.query.element)
             result += [after.high, after.power, *after.sums]
         return result
 
@@ -283,6 +289,9 @@ class _Decode:
         spec, pieces = self.spec, self.pieces
         is_row = self.column < spec.rows
         values = [builder.from_elements(pieces.elements(each.sums)) for each in states]
+        if spec.value_scale != 1.0:
+            scale = splat(number(spec.value_scale), pieces.fragments * 4)
+            values = [arith.MulFOp(each, scale).result for each in values]
         numbers = [builder.from_elements([each.high, of_column(each.power, added)]) for each in states]
         shape, place = pieces.part(self.quarter)
         self.threads.store_each(

@@ -61,6 +61,43 @@ CONVERSIONS = {
 """The conversion instructions by the MLIR types of elements and of values."""
 
 
+@dataclass(frozen=True)
+class Extension:
+    """An instruction that converts two of the elements in a register, of which there are twice `turns`."""
+
+    op: type
+    turns: int
+
+    def pairs(self, word: ir.Value, scale: ir.Value, kind: str) -> list[ir.Value]:
+        """Returns a register's elements times a scale, an f32, as vectors of two."""
+        pair = ir.VectorType.get([_PAIR], ir.Type.parse(kind))
+        selections = [bool(turn) if self.turns == _PAIR else turn for turn in range(self.turns)]
+        return [self.op(pair, word, scale, selection).result for selection in selections]
+
+
+EXTENSIONS = {
+    ("f4E2M1FN", "bf16"): Extension(rocdl.CvtScaleF32PkBf16Fp4Op, 4),
+    ("f4E2M1FN", "f16"): Extension(rocdl.CvtScaleF32PkF16Fp4Op, 4),
+    ("f8E4M3FN", "bf16"): Extension(rocdl.CvtScaleF32PkBf16Fp8Op, 2),
+    ("f8E4M3FN", "f16"): Extension(rocdl.CvtScaleF32PkF16Fp8Op, 2),
+    ("f8E5M2", "bf16"): Extension(rocdl.CvtScaleF32PkBf16Bf8Op, 2),
+    ("f8E5M2", "f16"): Extension(rocdl.CvtScaleF32PkF16Bf8Op, 2),
+}
+"""The instructions that convert elements, by their MLIR types and those of values."""
+
+
+def extended(words: ir.Value, scale: ir.Value, element: str, kind: str) -> ir.Value:
+    """Returns the elements in a vector of i32 registers times a scale, an f32, as a vector of bf16 or f16."""
+    one = ir.VectorType.get([1], ir.IntegerType.get_signless(32))
+    registers = [
+        vector.ExtractOp(vector.BitCastOp(one, pair).result, [], [0]).result
+        for i in range(ir.VectorType(words.type).shape[0])
+        for pair in EXTENSIONS[element, kind].pairs(vector.ExtractOp(words, [], [i]).result, scale, kind)
+    ]
+    together = vector.FromElementsOp(ir.VectorType.get([len(registers)], one.element_type), registers).result
+    return vector.BitCastOp(ir.VectorType.get([_PAIR * len(registers)], ir.Type.parse(kind)), together).result
+
+
 def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
     """Returns a block of 32 values divided by an f8E8M0FNU scale, as elements in a vector of i32 registers."""
     kind = ir.VectorType(x.type).element_type
@@ -88,8 +125,8 @@ def slice_of(x: ir.Value, at: int, size: int) -> ir.Value:
 
 
 def exponent(scale: ir.Value) -> ir.Value:
-    """Returns an f32 with the exponent of a scale, given as a byte: the instructions use only the exponent."""
+    """Returns an f32 with the exponent of a scale, given as a byte or i32: the instructions use only the exponent."""
     i32 = ir.IntegerType.get_signless(32)
-    code = arith.ExtUIOp(i32, scale).result
+    code = scale if scale.type == i32 else arith.ExtUIOp(i32, scale).result
     bits = arith.ShLIOp(code, arith.ConstantOp(i32, _MANTISSA_BITS).result).result
     return arith.BitcastOp(ir.F32Type.get(), bits).result

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.matching import positions, softmax
+from mxcomp.formats import MX_BLOCK, element_format
+from mxcomp.matching import caches, positions, softmax
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
@@ -153,8 +154,10 @@ def _deepened(op: ir.Operation, mask: Element) -> Element:
 
     def number(value: ir.Value) -> ir.Value:
         wide = value if value.type == f32 else arith.ExtFOp(f32, value).result
-        low, lowest = (arith.ConstantOp(f32, each).result for each in (softmax.LOW, LOWEST))
-        return arith.SelectOp(arith.CmpFOp(arith.CmpFPredicate.OGT, wide, low).result, wide, lowest).result
+        low, lowest, infinite = (arith.ConstantOp(f32, each).result for each in (softmax.LOW, LOWEST, -math.inf))
+        is_low = arith.CmpFOp(arith.CmpFPredicate.OLE, wide, low).result
+        is_finite = arith.CmpFOp(arith.CmpFPredicate.OGT, wide, infinite).result
+        return arith.SelectOp(arith.AndIOp(is_low, is_finite).result, lowest, wide).result
 
     with ir.InsertionPoint(op), op.location:
         kind = build.tensor_type(build.static_sizes(mask.value), f32)
@@ -177,18 +180,27 @@ def _kernel(form: Form) -> Attention:
     _check_types(form)
     if heads is None or queries is None or size is None or value_size is None:
         raise NotCoveredError("its batch or its number of queries is dynamic")
-    query, key, value = (
-        _stored(place, form.axes, whole) for place, whole in ((form.query, "d"), (form.key, "d"), (form.value, "v"))
-    )
+    is_decode = queries <= attention_decode.MOST_ROWS
+    query = _stored(form.query, form.axes, "d")
+    key, value = (_cached(place, form.axes, whole, is_decode) for place, whole in ((form.key, "d"), (form.value, "v")))
     mask = _masked(form) if form.mask is not None else _Mask()
     sink = _sink(form)
-    operands = (query[0], key[0], value[0], *mask.operands, *sink[:1], *mask.positions)
-    stored = query[1], key[1], value[1], mask.stored, mask.reach
-    scale, is_spelled = form.scale * math.log2(math.e), form.op.name != ATTENTION
+    operands = (
+        query[0],
+        key.value,
+        value.value,
+        *key.scales,
+        *value.scales,
+        *mask.operands,
+        *sink[:1],
+        *mask.positions,
+    )
+    stored = query[1], key.stored, value.stored, mask.stored, mask.reach
+    scale, is_spelled = form.scale * key.number * math.log2(math.e), form.op.name != ATTENTION
     others = None if form.cap is None else form.cap * math.log2(math.e), sink[1] if sink else None
     if heads * queries < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
-    if queries > attention_decode.MOST_ROWS:
+    if not is_decode:
         fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
         waves = 8 if size == value_size == _SHARED and fragments == 2 else 4
         result = str(build.element(form.result))
@@ -196,12 +208,12 @@ def _kernel(form: Form) -> Attention:
         if prefill.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled)
-    shared_by = key[1], value[1], *(() if mask.reach is None else mask.reach.positions)
+    shared_by = key.stored, value.stored, *(() if mask.reach is None else mask.reach.positions)
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
     splits = _splits(heads // group, keys)
-    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored, *others)
+    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number)
     return Attention(form.result, decode, operands, mask.guard, is_spelled)
 
 
@@ -333,6 +345,33 @@ def _scale(op: ir.Operation) -> float:
     if scale is None or scale.name != "arith.constant":
         raise NotCoveredError("a scale that is computed: expected a constant")
     return float(ir.FloatAttr(scale.attributes["value"]).value)
+
+
+@dataclass(frozen=True)
+class _Cached:
+    """Keys or values: `number` times what is stored, which may be bytes with scales."""
+
+    value: ir.Value
+    stored: Stored
+    scales: tuple[ir.Value, ...] = ()
+    number: float = 1.0
+
+
+def _cached(place: Element, axes: Mapping[str, int | None], whole: str, is_decode: bool) -> _Cached:
+    """Returns keys or values as they are stored, if need be in a narrow format, which kernels of few queries read."""
+    found = caches.find(place, whole) if is_decode else None
+    size = axes[whole] or 0
+    if found is None or not 0 < abs(found.number) < math.inf:
+        return _Cached(*_stored(place, axes, whole))
+    row = {**axes, whole: size * element_format(found.format).bits // 8}
+    try:
+        value, stored = _stored(found.elements, row, whole)
+        scales = [_stored(each, {**axes, whole: size // MX_BLOCK}, whole) for each in found.scales]
+    except NotCoveredError:
+        return _Cached(*_stored(place, axes, whole))  # converted in memory
+    of_scales = next((replace(each, element="i8") for _, each in scales), None)
+    stored = replace(stored, element="i8", format=found.format, scales=of_scales)
+    return _Cached(value, stored, tuple(each for each, _ in scales), found.number)
 
 
 class _Moves(Tracer):

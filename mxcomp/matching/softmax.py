@@ -23,6 +23,7 @@ from iree.compiler import ir
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.mlir import build, graph
+from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_rounding, is_zero, loop_sizes, yielded
 
 PRODUCT = "linalg.batch_matmul"
@@ -36,7 +37,7 @@ _MOST_OPERATIONS = 1024
 LOW = -3e4
 """The highest number in place of a score that hides it: models of f16 have -65504, or what is half of it."""
 _SAME = ("arith.extf", "arith.truncf")
-_LEAF, _NUMBER, _SUM, _LARGEST, _CONCAT = "leaf", "number", "sum", "largest", "concat"
+_LEAF, NUMBER, _SUM, _LARGEST, _CONCAT = "leaf", "number", "sum", "largest", "concat"
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, f
     mask: Element | Hidden | None = None
     outer, inner, is_capped, in_f16 = 1.0, 1.0, False, False
     while node.name != PRODUCT:
-        if len(node.operands) == 2 and node.operands[0].name == _NUMBER:
+        if len(node.operands) == 2 and node.operands[0].name == NUMBER:
             node = Node(node.name, node.operands[::-1]) if node.name == "arith.mulf" else node
         one, other = (*node.operands, None, None)[:2]
         match node.name:
@@ -172,7 +173,7 @@ def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, f
                 if (hidden := _hidden(node)) is None:
                     return None
                 mask, node = hidden
-            case "arith.mulf" | "arith.divf" if one and other and other.name == _NUMBER and other.number:
+            case "arith.mulf" | "arith.divf" if one and other and other.name == NUMBER and other.number:
                 factor = other.number if node.name == "arith.mulf" else 1 / other.number
                 outer, inner = (outer, inner * factor) if is_capped else (outer * factor, inner)
                 node = one
@@ -190,15 +191,21 @@ def _scores(node: Node) -> tuple[ir.Operation, Element | Hidden | None, float, f
 def _hidden(node: Node) -> tuple[Hidden, Node] | None:
     """Returns what a choice hides, and the scores that it leaves."""
     condition, yes, no = node.operands
-    truth = yes.name == _NUMBER
+    truth = yes.name == NUMBER
     low, scores = (yes, no) if truth else (no, yes)
-    if low.name != _NUMBER or low.number > LOW or condition.access is None or _has_product(condition):
+    if low.name != NUMBER or low.number > LOW or condition.access is None or _has_product(condition):
         return None
     return Hidden(condition.access, truth, low.number), scores
 
 
 def _has_product(node: Node) -> bool:
     return node.name == PRODUCT or any(map(_has_product, node.operands))
+
+
+def follow(place: Element) -> Node:
+    """Returns what an element is computed from; a leaf where that is not known."""
+    found = _Follower().element(place.value, place.indices)
+    return Node(_LEAF, leaf=place) if found is None else found
 
 
 class _Follower:
@@ -255,7 +262,8 @@ class _Follower:
                 nodes = tuple(each for each in operands if each is not None)
                 is_known = nodes and len(nodes) == len(operands)
                 in_f16 = inner.results[0].type == ir.F16Type.get()
-                node = nodes[0] if inner.name in _SAME and is_known else Node(inner.name, nodes, in_f16=in_f16)
+                is_same = inner.name in _SAME and not is_narrow(inner.results[0].type)
+                node = nodes[0] if is_same and is_known else Node(inner.name, nodes, in_f16=in_f16)
                 known[inner.results[0]] = _number(inner.results[0]) or (node if is_known else None)
         return known[wanted] if wanted in known else _number(wanted)
 
@@ -318,4 +326,4 @@ def _number(value: ir.Value) -> Node | None:
     attribute = op.attributes["value"]
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
         attribute = attribute.get_splat_value()
-    return Node(_NUMBER, number=float(attribute.value)) if isinstance(attribute, ir.FloatAttr) else None
+    return Node(NUMBER, number=float(attribute.value)) if isinstance(attribute, ir.FloatAttr) else None

@@ -12,42 +12,18 @@ exponents. The function is text in an attribute of its matmul, like that of `blo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iree.compiler import ir
 from iree.compiler.dialects import func, rocdl, vector
 
 from mxcomp.layout.units import BLOCK, MFMA
-from mxcomp.mlir import build
+from mxcomp.mlir import build, vectors
 from mxcomp.packing.block_quantiser import BLOCKS
-from mxcomp.ukernels.conversions import exponent
+from mxcomp.ukernels.conversions import exponent, extended
 
 NAME = "dequantise"
 _HALVES, _VECTOR, _WORD_BYTES = 2, 8, 4
-
-
-@dataclass(frozen=True)
-class _Conversion:
-    """An instruction that converts part `turn` of a word, of which there are `turns`, to two bf16. Or six words to
-    32."""
-
-    op: type
-    turns: int
-
-    def pairs(self, word: ir.Value, scale: ir.Value) -> list[ir.Value]:
-        """Converts a word to registers of two bf16 each."""
-        pair = ir.VectorType.get([2], ir.BF16Type.get())
-        selections = [bool(turn) if self.turns == _HALVES else turn for turn in range(self.turns)]
-        return [self.op(pair, word, scale, selection).result for selection in selections]
-
-
-_CONVERSIONS = {
-    "f4E2M1FN": _Conversion(rocdl.CvtScaleF32PkBf16Fp4Op, 4),
-    "f8E4M3FN": _Conversion(rocdl.CvtScaleF32PkBf16Fp8Op, 2),
-    "f8E5M2": _Conversion(rocdl.CvtScaleF32PkBf16Bf8Op, 2),
-}
 _WHOLE = {"f6E2M3FN": rocdl.CvtScaleF32Pk32Bf16Fp6Op, "f6E3M2FN": rocdl.CvtScaleF32Pk32Bf16Bf6Op}
-"""The conversions by the MLIR type of elements, of a word or of a whole block."""
+"""The conversions of a whole block by the MLIR type of elements."""
 
 
 def text(element: str, blocks: int) -> str:
@@ -77,11 +53,6 @@ def _values(packed: ir.Value, element: str, scales: list[ir.Value]) -> ir.Value:
     wide = ir.VectorType.get([BLOCK], ir.BF16Type.get())
     if element in _WHOLE:
         return _WHOLE[element](wide, words, scales[0]).result
-    registers = []
-    for i in range(count):
-        word = vector.ExtractOp(words, [], [i]).result
-        for pair in _CONVERSIONS[element].pairs(word, scales[i * _HALVES // count]):
-            register = vector.BitCastOp(ir.VectorType.get([1], i32), pair).result
-            registers.append(vector.ExtractOp(register, [], [0]).result)
-    together = vector.FromElementsOp(ir.VectorType.get([len(registers)], i32), registers).result
-    return vector.BitCastOp(wide, together).result
+    each = count // _HALVES
+    parts = [extended(vectors.part(words, half * each, each), scales[half], element, "bf16") for half in range(_HALVES)]
+    return vectors.joined(parts)

@@ -43,6 +43,6 @@ TARGET = Target(
         MatrixInstruction("MFMA_F32_16x16x32_BF16", frozenset({"bf16"}), frozenset({"bf16"})),
         MatrixInstruction("MFMA_F32_16x16x32_F16", frozenset({"f16"}), frozenset({"f16"})),
     ),
-    conversions=frozenset({*product(_WIDE, (*_4_BITS, *_8_BITS)), *product(sorted(_MX), ("bf16",))}),
+    conversions=frozenset({*product(_WIDE, (*_4_BITS, *_8_BITS)), *product(sorted(_MX), ("bf16", "f16"))}),
     timing="mi355x.toml",
 )

@@ -20,6 +20,7 @@ try:
 except ImportError as error:
     raise ImportError(f"mxcomp.torch needs PyTorch: pip install mxcomp[torch] ({error})") from error
 
+from mxcomp.torch.blocks import dequantise, quantise
 from mxcomp.torch.comparison import Comparison, compare
 from mxcomp.torch.experts import ScaledExperts
 from mxcomp.torch.exporting import compile, export
@@ -35,10 +36,12 @@ __all__ = [
     "ScaledLinear",
     "compare",
     "compile",
+    "dequantise",
     "export",
     "left_in_floats",
     "load",
     "mx_attention",
+    "quantise",
     "replace_linears",
     "scaled_linear",
 ]

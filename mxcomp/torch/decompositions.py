@@ -220,6 +220,23 @@ def _widened(operator: Any, otherwise: Callable[..., Any] | None) -> Callable[..
     return wide
 
 
+_SATURATED = {
+    kind: torch.finfo(kind).max
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2)
+    if torch.tensor(math.inf).to(kind).float().isfinite()
+}
+"""The types for which PyTorch has their largest number in place of larger ones, which differs by its version."""
+
+
+def _cast(x: torch.Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Any:
+    """Limits what becomes a float of 8 bits to its numbers, where PyTorch does."""
+    limit = _SATURATED.get(dtype) if dtype is not None and x.is_floating_point() else None
+    if limit is None or x.dtype in _SATURATED or x.itemsize == 1:
+        return NotImplemented
+    x = torch.where(x > limit, limit, x).to(x.dtype)  # not clamp, which IREE makes a number of NaN
+    return torch.ops.prims.convert_element_type.default(torch.where(x < -limit, -limit, x).to(x.dtype), dtype)
+
+
 def promote_bytes(graph: torch.fx.Graph) -> None:
     """Converts operands of uint8 to the type of a result of a wider one: IREE's importer takes them as signed there."""
     for node in list(graph.nodes):
@@ -309,6 +326,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         _ATEN.index_put.default: _put,
         _ATEN.scatter.value: _marked,
         _ATEN.copy.default: _copied,
+        _ATEN._to_copy.default: _cast,
     }
     ours |= {each: _with_numbers(each) for each in (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.div.Tensor)}
     pytorch = torch.export.default_decompositions()

@@ -25,7 +25,12 @@ from mxcomp.passes.import_torch import builtin_type
 Memory: TypeAlias = tuple[Any, ...]
 """The memory of a tensor: tensors with equal values are one."""
 
-_KINDS = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_KINDS = (
+    torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+    torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu,
+)  # fmt: skip
+_AS_INTEGERS = {1: torch.int8, 2: torch.int16}
+"""The types by bytes in which NumPy gets floats that it does not know."""
 _MOST_BYTES = 2**24
 """The largest initial value, in bytes, that is not everywhere the same, which is in the program."""
 
@@ -152,5 +157,6 @@ def _first(tensor: torch.Tensor, name: str, kind: ir.RankedTensorType) -> ir.Att
             f"the model changes its buffer '{name}', {values.nbytes:,} bytes that are not all the same at first: "
             f"expected at most {_MOST_BYTES:,}, or an argument that is returned"
         )
-    array = values.view(torch.int16).numpy() if values.dtype == torch.bfloat16 else values.numpy()
+    is_known = values.dtype in (torch.float32, torch.float16) or not values.is_floating_point()
+    array = (values if is_known else values.view(_AS_INTEGERS[values.itemsize])).numpy()
     return ir.DenseElementsAttr.get(array, type=kind.element_type, shape=list(kind.shape))

@@ -705,3 +705,75 @@ util.func public @always_seen(%q: tensor<8x1x64xbf16>, %k: tensor<8x1024x64xbf16
   } -> tensor<8x1x64xbf16>
   util.return %always, %sometimes : tensor<8x1x64xbf16>, tensor<8x1x64xbf16>
 }
+
+// Narrow keys and values are converted in the kernel: what they are multiplied by is, too, or is a scale of blocks.
+
+// CHECK-LABEL: util.func public @narrow(
+// CHECK-SAME: %[[K:[a-z0-9]+]]: tensor<2x64x64xf8E4M3FN>, %[[V:[a-z0-9]+]]: tensor<2x64x32xi8>, %[[S:[a-z0-9]+]]: tensor<2x64x2xf8E8M0FNU>
+// CHECK-DAG: %[[KEYS:.+]] = iree_tensor_ext.bitcast %[[K]] : {{.*}} -> tensor<2x64x64xi8>
+// CHECK-DAG: %[[SCALES:.+]] = iree_tensor_ext.bitcast %[[S]] : {{.*}} -> tensor<2x64x2xi8>
+// CHECK: flow.dispatch.region
+// CHECK: ins(%{{.+}}, %[[KEYS]], %[[V]], %[[SCALES]] : tensor<2x64xbf16>, tensor<2x64x64xi8>, tensor<2x64x32xi8>, tensor<2x64x2xi8>)
+// CHECK-SAME: "mx_attention_decode_
+util.func public @narrow(%q: tensor<2x1x64xbf16>, %k: tensor<2x64x64xf8E4M3FN>, %v: tensor<2x64x32xi8>, %s: tensor<2x64x2xf8E8M0FNU>) -> tensor<2x1x64xbf16> {
+  %half = arith.constant 0.5 : bf16
+  %e0 = tensor.empty() : tensor<2x64x64xbf16>
+  %keys = linalg.generic {indexing_maps = [affine_map<(n, l, d) -> (n, l, d)>, affine_map<(n, l, d) -> (n, l, d)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%k : tensor<2x64x64xf8E4M3FN>) outs(%e0 : tensor<2x64x64xbf16>) {
+  ^bb0(%in: f8E4M3FN, %out: bf16):
+    %0 = arith.extf %in : f8E4M3FN to bf16
+    %1 = arith.mulf %half, %0 : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x64x64xbf16>
+  %codes = iree_tensor_ext.bitcast %v : tensor<2x64x32xi8> -> tensor<2x64x2x32xf4E2M1FN>
+  %e1 = tensor.empty() : tensor<2x64x2x32xbf16>
+  %blocks = linalg.generic {indexing_maps = [affine_map<(n, l, b, d) -> (n, l, b, d)>, affine_map<(n, l, b, d) -> (n, l, b)>, affine_map<(n, l, b, d) -> (n, l, b, d)>], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%codes, %s : tensor<2x64x2x32xf4E2M1FN>, tensor<2x64x2xf8E8M0FNU>) outs(%e1 : tensor<2x64x2x32xbf16>) {
+  ^bb0(%in: f4E2M1FN, %scale: f8E8M0FNU, %out: bf16):
+    %0 = arith.scaling_extf %in, %scale : f4E2M1FN, f8E8M0FNU to bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x64x2x32xbf16>
+  %values = tensor.collapse_shape %blocks [[0], [1], [2, 3]] : tensor<2x64x2x32xbf16> into tensor<2x64x64xbf16>
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<2x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %keys, %values, %scale : tensor<2x1x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+      outs(%empty : tensor<2x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x1x64xbf16>
+  util.return %r : tensor<2x1x64xbf16>
+}
+
+// Not what is computed otherwise: keys with a number of each row added, and values of half a block's scale.
+
+// CHECK-LABEL: util.func public @narrow_otherwise(
+// CHECK: %[[KEYS:[0-9]+]] = linalg.generic
+// CHECK: %[[VALUES:[0-9]+]] = linalg.generic
+// CHECK: ins(%{{.+}}, %[[KEYS]], %[[VALUES]] : tensor<2x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>)
+// CHECK-SAME: "mx_attention_decode_
+util.func public @narrow_otherwise(%q: tensor<2x1x64xbf16>, %k: tensor<2x64x64xf8E4M3FN>, %b: tensor<64xbf16>, %v: tensor<2x64x64xf8E5M2>, %s: tensor<2x64x4xf8E8M0FNU>) -> tensor<2x1x64xbf16> {
+  %e0 = tensor.empty() : tensor<2x64x64xbf16>
+  %keys = linalg.generic {indexing_maps = [affine_map<(n, l, d) -> (n, l, d)>, affine_map<(n, l, d) -> (l)>, affine_map<(n, l, d) -> (n, l, d)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%k, %b : tensor<2x64x64xf8E4M3FN>, tensor<64xbf16>) outs(%e0 : tensor<2x64x64xbf16>) {
+  ^bb0(%in: f8E4M3FN, %row: bf16, %out: bf16):
+    %0 = arith.extf %in : f8E4M3FN to bf16
+    %1 = arith.addf %0, %row : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x64x64xbf16>
+  %values = linalg.generic {indexing_maps = [affine_map<(n, l, d) -> (n, l, d)>, affine_map<(n, l, d) -> (n, l, d floordiv 16)>, affine_map<(n, l, d) -> (n, l, d)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%v, %s : tensor<2x64x64xf8E5M2>, tensor<2x64x4xf8E8M0FNU>) outs(%e0 : tensor<2x64x64xbf16>) {
+  ^bb0(%in: f8E5M2, %scale: f8E8M0FNU, %out: bf16):
+    %0 = arith.scaling_extf %in, %scale : f8E5M2, f8E8M0FNU to bf16
+    linalg.yield %0 : bf16
+  } -> tensor<2x64x64xbf16>
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<2x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %keys, %values, %scale : tensor<2x1x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+      outs(%empty : tensor<2x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x1x64xbf16>
+  util.return %r : tensor<2x1x64xbf16>
+}

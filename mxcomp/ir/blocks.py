@@ -1,0 +1,51 @@
+"""Builds tensors of MX blocks as bytes, and numbers of them: a cache keeps them, where no matmul reads them.
+
+%e, %s = (quantisation of %x : tensor<8x64xbf16>)     %c = iree_tensor_ext.bitcast %e : … -> tensor<8x32xi8>
+%k = linalg.generic … ins(%e, %s) { arith.scaling_extf } -> tensor<8x2x32xbf16>
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, tensor
+
+from mxcomp.formats import E8M0, MX_BLOCK, element_format
+from mxcomp.ir import quantisation
+from mxcomp.mlir import build
+
+
+def quantised(x: ir.Value, element: str, mode: str) -> list[ir.Value]:
+    """Returns the bytes of elements and of scales of [..., K], of static sizes."""
+    sizes = build.static_sizes(x)
+    if len(sizes) > 2:
+        x = build.collapse(x, [list(range(len(sizes) - 1)), [len(sizes) - 1]])
+    i8 = ir.IntegerType.get_signless(8)
+    made = []
+    for value in quantisation.quantise(x, element, mode):
+        rows, blocks, *inner = build.static_sizes(value)
+        bits = (blocks or 0) * (inner[0] or 0) * element_format(element).bits if inner else 8 * (blocks or 0)
+        data = build.bitcast(value, build.tensor_type([rows, bits // 8], i8))
+        made.append(_expanded(data, [*sizes[:-1], bits // 8], len(sizes) - 1))
+    return made
+
+
+def dequantised(elements: ir.Value, scales: ir.Value, element: str, result: str) -> ir.Value:
+    """Returns numbers [..., K] of bytes of elements and of scales, of static sizes."""
+    sizes = build.static_sizes(scales)
+    blocks = build.bitcast(elements, build.tensor_type([*sizes, MX_BLOCK], element_format(element).mlir_type))
+    powers = build.bitcast(scales, build.tensor_type(sizes, E8M0.mlir_type))
+    kind, rank = build.tensor_type([*sizes, MX_BLOCK], ir.Type.parse(result)), len(sizes)
+    identity = ir.AffineMap.get_identity(rank + 1)
+    of_block = ir.AffineMap.get(rank + 1, 0, list(identity.results)[:-1])
+    numbers = build.generic(
+        kind, [blocks, powers], build.empty(kind), [identity, of_block, identity], ["parallel"] * (rank + 1),
+        lambda code, scale, _: arith.ScalingExtFOp(kind.element_type, code, scale).result,
+    )  # fmt: skip
+    return build.collapse(numbers.results[0], [*([i] for i in range(rank - 1)), [rank - 1, rank]])
+
+
+def _expanded(value: ir.Value, sizes: list[int | None], outer: int) -> ir.Value:
+    if outer == 1:
+        return value
+    kind = build.tensor_type(sizes, build.element(value))
+    return tensor.ExpandShapeOp(kind, value, [list(range(outer)), [outer]], [], list(kind.shape)).result

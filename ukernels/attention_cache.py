@@ -1,0 +1,94 @@
+"""Reads keys and values as a cache has them: of 16 bits, or narrow and converted in registers, with scales of blocks.
+
+Of a row of keys a lane loads pieces as long as a load can be, whichever elements of a row these are: queries are loaded
+alike. Narrow elements are carried as words, and become those of queries just before they are multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, vector
+
+from mxcomp.layout.units import BLOCK
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.attention import COLUMNS, LANE, Operand, Pieces
+from mxcomp.ukernels.builder import Index, Values, element, select
+from mxcomp.ukernels.conversions import exponent, extended
+from mxcomp.ukernels.softmax import number
+
+
+class Cache:
+    """Keys or values of a head, which are multiplied as elements of a type."""
+
+    def __init__(self, operands: Sequence[Operand], kind: str, head: Index) -> None:
+        self._operands, self._kind = operands, kind
+        self.stored = operands[0].stored
+        self._starts = [each.place(n=head).here for each in operands]
+
+    @property
+    def registers(self) -> int:
+        """The number of values that a load gives: words, and perhaps a scale."""
+        return len(self._operands)
+
+    def row(self, key: Index, is_there: ir.Value) -> list[Index]:
+        """Returns where the row of a key begins, and its scales; nowhere if it is not there."""
+        starts = zip(self._operands, self._starts, strict=True)
+        return [(select(is_there, start, each.beyond) + key * each.step).here for each, start in starts]
+
+    def load(self, row: Sequence[Index], at: Index, count: int) -> Values:
+        """Loads so many elements of a row."""
+        elements, *scales = self._operands
+        packed = 8 // self.stored.bits or 1
+        loaded = elements.load(row[0] + at // packed, count // packed)
+        if not self.stored.format:
+            return [loaded]
+        return [_words(loaded), *(_words(each.load(row[1] + at // BLOCK, 1)) for each in scales)]
+
+    def converted(self, loaded: Values, count: int) -> ir.Value:
+        """Returns what was loaded as elements of the type that is multiplied."""
+        if not self.stored.format:
+            return loaded[0]
+        scale = exponent(element(loaded[1], 0)) if loaded[1:] else number(1.0)
+        return builder.part(extended(loaded[0], scale, self.stored.format, self._kind), 0, count)
+
+    def load_row(self, row: Sequence[Index], quarter: Index, size: int) -> Values:
+        """Loads a lane's pieces of a row of keys."""
+        loaded: Values = []
+        each = self.stored.piece(size)
+        for start in range(0, size, 4 * each):
+            at = quarter * each + start
+            if start + 4 * each <= size:
+                loaded += self.load(row, at, each)
+            else:
+                inside = at < size
+                loaded += [builder.masked(inside, x) for x in self.load(row, select(inside, at, 0), each)]
+        return loaded
+
+    def factors(self, loaded: Values, size: int) -> Values:
+        """Returns factors of the first product from the pieces of a row."""
+        each, count = self.stored.piece(size), self.registers
+        whole = [self.converted(loaded[i : i + count], each) for i in range(0, len(loaded), count)]
+        return [builder.part(x, i, LANE) for x in whole for i in range(0, each, LANE)]
+
+    def load_values(self, rows: Sequence[Sequence[Index]], column: Index, pieces: Pieces) -> Values:
+        """Loads a lane's part of the values of eight keys, piece by piece."""
+        width = pieces.width
+        starts = [column * width + number_ * width * COLUMNS for number_ in range(pieces.count)]
+        return [x for start in starts for row in rows for x in self.load(row, start, width)]
+
+    def values(self, loaded: Values, pieces: Pieces) -> Values:
+        """Returns values from what was loaded."""
+        count = self.registers
+        return [self.converted(loaded[i : i + count], pieces.width) for i in range(0, len(loaded), count)]
+
+
+def _words(loaded: ir.Value) -> ir.Value:
+    """Returns bytes as a vector of i32: LLVM would carry single bytes."""
+    count = ir.VectorType(loaded.type).shape[0]
+    i32 = ir.IntegerType.get_signless(32)
+    if count % 4 == 0:
+        return vector.BitCastOp(ir.VectorType.get([count // 4], i32), loaded).result
+    whole = element(builder.bitcast(loaded, f"i{8 * count}", 1), 0)
+    return builder.from_elements([arith.ExtUIOp(i32, whole).result])
