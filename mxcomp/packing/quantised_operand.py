@@ -33,6 +33,7 @@ from mxcomp.layout import LHS_SCALE, DataTiledLayout
 from mxcomp.layout.swizzle import ROWS
 from mxcomp.layout.units import LANES
 from mxcomp.matching.blocks import Blocks
+from mxcomp.matching.elements import Index, UntraceableError
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside, is_repeated
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import constant, inline
@@ -194,10 +195,12 @@ class Builder:
             value, loops = self._given[node.value]
             return _Value(value, inside, loops)
 
+        source, subscripts = _joined(node)
+
         def body(_: ir.Value) -> ir.Value:
             coordinates = nest.coordinates([linalg.IndexOp(i).result for i in range(nest.loops(inside))])
-            position = [build.apply(nest.position(index), coordinates) for index in node.subscripts]
-            return tensor.ExtractOp(node.value, position).result
+            position = [build.apply(nest.position(index), coordinates) for index in subscripts]
+            return tensor.ExtractOp(source, position).result
 
         return self._generic(nest, inside, ir.RankedTensorType(node.value.type).element_type, [], body)
 
@@ -263,6 +266,27 @@ class Builder:
             threads=threads,
             lanes=LANES,
         )
+
+
+def _joined(node: Read) -> tuple[ir.Value, list[Index]]:
+    """Returns what is read, with neighbouring dimensions as one where they are parts of one subscript.
+
+    So heads of rows are contiguous also where IREE would not see that, and lanes load many of their elements at once.
+    """
+    sizes = build.static_sizes(node.value)
+    groups, joined = list[list[int]](), list[Index]()
+    for dim, (size, index) in enumerate(zip(sizes, node.subscripts, strict=True)):
+        is_whole = size is not None and size == (index.extent or size)
+        if groups and is_whole and None not in [sizes[i] for i in groups[-1]]:
+            try:
+                joined[-1] = Index.join([joined[-1], index])
+                groups[-1].append(dim)
+                continue
+            except UntraceableError:
+                pass
+        groups.append([dim])
+        joined.append(index)
+    return (node.value if len(groups) == len(sizes) else build.collapse(node.value, groups)), joined
 
 
 def _access(dims: Sequence[int], loops: int) -> ir.AffineMap:

@@ -127,3 +127,57 @@ util.func @stored_scales(%z: tensor<64x16x32xf32>, %as: tensor<64x16xf8E8M0FNU>,
   } -> tensor<64x128xf32>
   util.return %r : tensor<64x128xf32>
 }
+
+// Heads of a row are read as one: their elements are neighbours, which lanes load together.
+
+// CHECK-LABEL: util.func public @heads(
+// CHECK-SAME: %[[HEADS:[a-z0-9]+]]: tensor<64x8x1x128xbf16>
+// CHECK: flow.dispatch.region
+// CHECK: %[[ROWS:.+]] = tensor.collapse_shape %[[HEADS]] {{\[\[}}0], [1, 2, 3]] : tensor<64x8x1x128xbf16> into tensor<64x1024xbf16>
+// CHECK: tensor.extract %[[ROWS]][%{{[a-z0-9]+}}, %{{[a-z0-9]+}}] : tensor<64x1024xbf16>
+// CHECK-NOT: tensor.extract %[[HEADS]]
+// CHECK: flow.return
+util.func @heads(%heads: tensor<64x8x1x128xbf16>, %c: tensor<256x32x32xf4E2M1FN>, %cs: tensor<256x32xf8E8M0FNU>) -> tensor<64x256xf32> {
+  %x = tensor.collapse_shape %heads [[0], [1, 2, 3]] : tensor<64x8x1x128xbf16> into tensor<64x1024xbf16>
+  %z = tensor.expand_shape %x [[0], [1, 2]] output_shape [64, 32, 32] : tensor<64x1024xbf16> into tensor<64x32x32xbf16>
+  %zero = arith.constant 0.0 : f32
+  %me = tensor.empty() : tensor<64x32xf32>
+  %mi = linalg.fill ins(%zero : f32) outs(%me : tensor<64x32xf32>) -> tensor<64x32xf32>
+  %max = linalg.generic {indexing_maps = [#element, #block], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%z : tensor<64x32x32xbf16>) outs(%mi : tensor<64x32xf32>) {
+  ^bb0(%i: bf16, %o: f32):
+    %f = arith.extf %i : bf16 to f32
+    %abs = math.absf %f : f32
+    %m = arith.maximumf %abs, %o : f32
+    linalg.yield %m : f32
+  } -> tensor<64x32xf32>
+  %se = tensor.empty() : tensor<64x32xf8E8M0FNU>
+  %hs = linalg.generic {indexing_maps = [#blocks, #blocks], iterator_types = ["parallel", "parallel"]}
+      ins(%max : tensor<64x32xf32>) outs(%se : tensor<64x32xf8E8M0FNU>) {
+  ^bb0(%i: f32, %o: f8E8M0FNU):
+    %four = arith.constant 4.0 : f32
+    %q = arith.divf %i, %four : f32
+    %s = arith.truncf %q : f32 to f8E8M0FNU
+    linalg.yield %s : f8E8M0FNU
+  } -> tensor<64x32xf8E8M0FNU>
+  %qe = tensor.empty() : tensor<64x32x32xf4E2M1FN>
+  %q = linalg.generic {indexing_maps = [#element, #block, #element], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%z, %hs : tensor<64x32x32xbf16>, tensor<64x32xf8E8M0FNU>) outs(%qe : tensor<64x32x32xf4E2M1FN>) {
+  ^bb0(%i: bf16, %s: f8E8M0FNU, %o: f4E2M1FN):
+    %t = arith.scaling_truncf %i, %s : bf16, f8E8M0FNU to f4E2M1FN
+    linalg.yield %t : f4E2M1FN
+  } -> tensor<64x32x32xf4E2M1FN>
+  %init2 = arith.constant dense<0.0> : tensor<64x256xf32>
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%q, %c, %hs, %cs : tensor<64x32x32xf4E2M1FN>, tensor<256x32x32xf4E2M1FN>, tensor<64x32xf8E8M0FNU>, tensor<256x32xf8E8M0FNU>)
+      outs(%init2 : tensor<64x256xf32>) {
+  ^bb0(%i: f4E2M1FN, %j: f4E2M1FN, %s: f8E8M0FNU, %t: f8E8M0FNU, %acc: f32):
+    %u = arith.scaling_extf %i, %s : f4E2M1FN, f8E8M0FNU to f32
+    %v = arith.scaling_extf %j, %t : f4E2M1FN, f8E8M0FNU to f32
+    %p = arith.mulf %u, %v : f32
+    %n = arith.addf %acc, %p : f32
+    linalg.yield %n : f32
+  } -> tensor<64x256xf32>
+  util.return %r : tensor<64x256xf32>
+}
