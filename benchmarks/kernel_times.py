@@ -41,7 +41,7 @@ from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.support import files, workers
 from mxcomp.target import DEFAULT, get_target
-from mxcomp.ukernels import KINDS, family, gating, quantising, swiglu, weight_only
+from mxcomp.ukernels import KINDS, family, gating, once, quantising, swiglu, weight_only
 from mxcomp.ukernels.data_tiled import REQUANTISING
 
 TABLE = Path(mxcomp.__file__).parent / "selection" / FILE
@@ -129,7 +129,7 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
         lengths = (1, *(length + 1 - length % 2 for length in lengths[1:]))  # it takes odd numbers of K tiles
     if suffix in IN_TILES:
         lengths = _LONG
-    elif isinstance(instance, swiglu.Instance):
+    elif isinstance(instance, once.Instance):
         lengths = _covered(instance, rows, lengths)
     elif isinstance(instance, quantising.Instance) or instance.tile.lhs_row_major:
         lengths = (2, *lengths[1:])  # it takes no single K tile
@@ -159,10 +159,10 @@ def _stores_narrow(instance: family.Instance, suffix: str) -> bool:
     return not is_quantised and not isinstance(instance, quantising.Instance)
 
 
-def _covered(instance: swiglu.Instance, rows: int, lengths: Sequence[int]) -> list[int]:
+def _covered(instance: once.Instance, rows: int, lengths: Sequence[int]) -> list[int]:
     """K tiles of which LDS has room for the rows: those of `lengths`, and the most."""
     step, columns = instance.layout.workgroup_tile[2], _TILES * instance.layout.workgroup_tile[1]
-    most = swiglu.MOST_BLOCKS * MX_BLOCK // (rows * step)
+    most = instance.most * MX_BLOCK // (rows * step)
     most -= instance.tile.is_half and most % 2 == 0
     return sorted({min(each, most) for each in lengths if instance.covers(rows, columns, min(each, most) * step)})
 

@@ -17,6 +17,7 @@ from mxcomp.ukernels import (
     gating,
     intrawave,
     multistage,
+    once,
     paired,
     quantising,
     split_k,
@@ -29,7 +30,7 @@ __all__ = ["KINDS", "PLAIN_KINDS", "Kernel", "builder"]
 PLAIN_KINDS = (data_tiled, split_k, multistage, intrawave)
 """The modules of `KINDS` whose kernels take MX operands, and fuse nothing."""
 
-KINDS = (*PLAIN_KINDS, gating, quantising, dual, paired, weight_only, swiglu)
+KINDS = (*PLAIN_KINDS, gating, quantising, dual, once, paired, weight_only, swiglu)
 """The modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
 
 

@@ -32,6 +32,7 @@ class QuantisingPair(quantising.Quantising):
     """
 
     operands, prefix, results = "quantising_pair", "mx_fused_quant{}_dual_", 2
+    single = quantising.Quantising
 
 
 INSTANCES = tuple(replace(single, kernel=QuantisingPair) for single in quantising.INSTANCES if _fits(single))
@@ -39,4 +40,4 @@ INSTANCES = tuple(replace(single, kernel=QuantisingPair) for single in quantisin
 
 def single(pair: Instance) -> Instance:
     """Returns the instance for one of both matrices."""
-    return replace(pair, kernel=quantising.Quantising)
+    return replace(pair, kernel=pair.kernel.single)

@@ -182,6 +182,10 @@ class FlatStream(split_k.Stream):
     operands, prefix = "quantising", "mx_fused_quant{}_"
     """The match rule's name for their operands; and the prefix of names for so many bits of an activation."""
     weights: type[Streamed] = Streamed
+    single: type[FlatStream]
+    """The kernel for one matrix, where this is one for two."""
+    in_order = False
+    """Whether `@quantise` is to return elements in order, not as the MFMA takes them from lanes."""
 
     def _weights(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
         """Sets up the number of blocks in a row, and RHS: elements and scales of one or more matrices."""

@@ -6,16 +6,17 @@ Hidden activations of experts are computed from gate and up (`mxcomp.matching.ga
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import gates, quantiser
+from mxcomp.matching import gates, norms, quantiser
 from mxcomp.matching.decision import decision_of
-from mxcomp.matching.elements import Index
+from mxcomp.matching.elements import RESHAPES, Index
+from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
@@ -30,6 +31,7 @@ class Activations:
     block.
 
     Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
+    With `norm` a dispatch of its own makes the source, which nothing else reads, and which a kernel may do as well.
     With `pair` the producer reads these, gate and up, which the source has in turns: each 64 elements are a block. It
     makes `hidden` activations of each two of them, and all else of these.
     """
@@ -39,11 +41,16 @@ class Activations:
     sizes: tuple[int | None, ...]
     pair: tuple[ir.Value, ir.Value] | None = None
     hidden: Compute | None = None
+    norm: Norm | None = None
 
     @property
     def type(self) -> ir.Type:
         """The type of an element."""
         return ir.RankedTensorType(self.source.type).element_type
+
+    def reading(self, source: ir.Value) -> Activations:
+        """Returns the same of another tensor."""
+        return replace(self, source=source, sizes=tuple(build.static_sizes(source)))
 
     @property
     def bits(self) -> int:
@@ -78,7 +85,29 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
         return f"activations are {found.type}: expected {', '.join(SOURCE_BITS)}"
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
-    return found
+    return replace(found, norm=_norm(found))
+
+
+def _norm(found: Activations) -> Norm | None:
+    """Returns the norm in front of activations, if a kernel can compute it and they are nothing else's."""
+    norm, producer = norms.of(found.source), found.producer
+    if norm is None or producer is None or not norm.sums:
+        return None
+    rows, *vectors = (str(build.element(value)) for value in norm.operands)
+    if rows not in SOURCE_BITS or SOURCE_BITS[rows] != found.bits or any(each not in SOURCE_BITS for each in vectors):
+        return None
+    own = {reading.user for reading in producer.readings}
+    return norm if all(user in own for user in _readers(found.source)) else None
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Operation]:
+    """Yields the operations that read a value, also through reshapes."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in RESHAPES:
+            yield from _readers(op.results[0])
+        else:
+            yield op
 
 
 def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Problem) -> Activations | str:

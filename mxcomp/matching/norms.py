@@ -8,14 +8,16 @@ result; nothing else reads the intermediates.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cmp_to_key
 
 from iree.compiler import ir
 
 from mxcomp.formats import MX_BLOCK
+from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_narrow
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, only_calculates, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, only_calculates, reads_init, yielded
 
 ROOTS = ("math.rsqrt", "math.sqrt")
 LONGEST = 32768
@@ -120,3 +122,106 @@ def _returns(ops: list[ir.Operation], last: ir.Operation) -> bool:
 
 def _takes_root(op: ir.Operation) -> bool:
     return op.name in ROOTS or any(inner.name in ROOTS for inner in graph.walk(op))
+
+
+# Norms as a kernel computes them
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm that is a dispatch, as a calculation of rows.
+
+    Attributes:
+        operands: The rows that it takes, and vectors that are the same for all of them.
+        result: Each element of its rows.
+        sums: Those along rows that it is computed from, in f32, in an order in which they can be computed.
+    """
+
+    operands: tuple[ir.Value, ...]
+    result: Compute
+    sums: tuple[Compute, ...]
+
+
+def of(value: ir.Value) -> Norm | None:
+    """Returns the norm that a dispatch computes; None where it is none, or computed from anything else."""
+    region = graph.producer(value)
+    if region is None or region.name != "flow.dispatch.region" or len(region.results) != 1:
+        return None
+    *_, end = region.regions[0].blocks[0].operations
+    reader = _Reader(build.static_sizes(value))
+    try:
+        result = reader.node(end.operands[0])
+    except _UnknownError:
+        return None
+    return Norm(tuple(reader.operands), result, tuple(reader.sums)) if isinstance(result, Compute) else None
+
+
+class _UnknownError(Exception):
+    """Raised where something is computed otherwise."""
+
+
+@dataclass
+class _Reader:
+    """Reads the calculation of elements of rows of so many."""
+
+    rows: list[int | None]
+    operands: list[ir.Value] = field(default_factory=list)
+    sums: list[Compute] = field(default_factory=list)
+    _known: dict[ir.Value, Node] = field(default_factory=dict)
+
+    def node(self, value: ir.Value) -> Node:
+        """Returns the node of a value that is computed in the dispatch. Raises _UnknownError."""
+        if value not in self._known:
+            self._known[value] = self._computed(value)
+        return self._known[value]
+
+    def _computed(self, value: ir.Value) -> Node:
+        op = graph.producer(value)
+        if op is not None and op.name in _RESHAPES:
+            return self.node(op.operands[0])
+        if op is None or not graph.is_in_dispatch(op) or _captures(op):
+            raise _UnknownError
+        if is_sum(op):
+            start = graph.producer(op.operands[1])
+            if (
+                start is None
+                or start.name != "linalg.fill"
+                or str(build.element(value)) != "f32"
+                or not _is_zero(start)
+            ):
+                raise _UnknownError
+            found = Compute(op, (self._operand(op, 0),), False, start)
+            self.sums.append(found)
+            return found
+        if not _is_plain(op) or reads_init(op):
+            raise _UnknownError
+        operands = tuple(self._operand(op, i) for i in range(len(op.operands) - 1))
+        return Compute(op, operands, build.static_sizes(value)[-1:] == self.rows[-1:])
+
+    def _operand(self, op: ir.Operation, position: int) -> Node:
+        value, loops = op.operands[position], (indexing_maps(op) or [])[position]
+        source = graph.producer(value)
+        if source is not None and graph.is_in_dispatch(source):
+            return self.node(value)
+        sizes = _squeezed(build.static_sizes(value)) if isinstance(value.type, ir.RankedTensorType) else []
+        is_inside = any(str(each) == f"d{loops.n_dims - 1}" for each in loops.results)
+        if not is_inside or sizes != _squeezed(
+            self.rows[-1:] if self.operands and value != self.operands[0] else self.rows
+        ):
+            raise _UnknownError
+        if value not in self.operands:
+            self.operands.append(value)
+        return Read(value, (), True)
+
+
+def _captures(op: ir.Operation) -> bool:
+    """Returns whether a body takes anything from outside but constants."""
+    taken = (graph.producer(user.operands[i]) for user, i in graph.inputs(op) if user != op)
+    return any(source is None or source.name != "arith.constant" for source in taken)
+
+
+def _is_zero(fill: ir.Operation) -> bool:
+    constant = graph.producer(fill.operands[0])
+    if constant is None or constant.name != "arith.constant":
+        return False
+    return str(constant.attributes["value"]).startswith("0.0")

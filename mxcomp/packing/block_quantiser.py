@@ -23,6 +23,7 @@ from iree.compiler.dialects import arith, func, llvm, rocdl, vector
 from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout.units import BLOCK, MFMA
 from mxcomp.matching.activations import CONVERTS, Activations
+from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline
@@ -31,25 +32,26 @@ from mxcomp.ukernels.conversions import converted, slice_of
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that contains the function."""
 
-NAME, BLOCKS, ACTIVATE = "quantise", "blocks", "activate"
+NAME, BLOCKS, ACTIVATE, SUM, NORMALISE = "quantise", "blocks", "activate", "sum", "normalise"
 
 _PART = BLOCK // 4
-"""The number of activations that a lane computes from gate and up at a time (`ukernels/swiglu.py`)."""
+"""The number of activations of which a lane makes what is quantised, where lanes share blocks (`ukernels/once.py`)."""
 
 
-def text(activations: Activations, blocks: int) -> str:
+def text(activations: Activations, blocks: int, in_order: bool = False) -> str:
     """Returns a module with the function that quantises like a producer, and @blocks, the blocks in a row.
 
-    Hidden activations are computed by a function of their own, @activate; a block of them comes in words of f32.
+    Hidden activations are computed by a function of their own, @activate; a block of them comes in words of f32. So are
+    normalised ones, @normalise, from sums of rows, @sum0 and so on. With `in_order` elements are.
     """
     hidden = activations.hidden
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
-        if hidden is None:
-            _quantise(activations, BLOCK * activations.bits // _WORD_BITS)
-        else:
+        if hidden is not None:
             _activate(activations, hidden)
-            _quantise(activations, BLOCK)
+        if activations.norm is not None:
+            _normalise(activations.norm)
+        _quantise(activations, BLOCK if hidden is not None else BLOCK * activations.bits // _WORD_BITS, in_order)
         with _body(BLOCKS, [], [ir.IndexType.get()]):
             func.ReturnOp([build.constant_index(blocks)])
     return str(module)
@@ -58,9 +60,9 @@ def text(activations: Activations, blocks: int) -> str:
 _WORD_BITS = 32
 
 
-def _quantise(activations: Activations, words: int) -> None:
-    """Builds the function that returns a block and its scale: hidden elements in order, others as the MFMA takes
-    them."""
+def _quantise(activations: Activations, words: int, in_order: bool) -> None:
+    """Builds the function that returns a block and its scale: elements in order, or as the MFMA takes them from
+    lanes."""
     producer, hidden = activations.producer, activations.hidden
     assert producer is not None
     fmt = element_format(str(build.element(producer.elements.op.results[0])))
@@ -70,7 +72,7 @@ def _quantise(activations: Activations, words: int) -> None:
         source = activations.source if hidden is None else hidden.op.results[0]
         lane = _Lane({source: _values(given, build.element(source), BLOCK)})
         elements, scale = (lane.value(node) for node in producer.nodes)
-        moved = _in_mfma_lanes(elements, fmt) if hidden is None else elements
+        moved = elements if in_order else _in_mfma_lanes(elements, fmt)
         func.ReturnOp([vector.BitCastOp(stored, moved).result, arith.BitcastOp(i8, scale).result])
 
 
@@ -86,6 +88,25 @@ def _activate(activations: Activations, hidden: Compute) -> None:
         made, wide = lane.value(hidden), ir.VectorType.get([_PART], ir.F32Type.get())
         made = made if made.type == wide else arith.ExtFOp(wide, made).result
         func.ReturnOp([vector.BitCastOp(_words(_PART), made).result])
+
+
+def _normalise(norm: Norm) -> None:
+    """Builds the functions that add up a lane's part of a block for each sum of a norm, and that normalise it."""
+    kinds = [build.element(value) for value in norm.operands]
+    taken = [_words(_PART * kind.width // _WORD_BITS) for kind in kinds]
+    f32 = ir.F32Type.get()
+
+    def lane(given: Sequence[ir.Value]) -> _Lane:
+        values = [_values(words, kind, _PART) for words, kind in zip(given, kinds, strict=False)]
+        known = dict(zip(norm.operands, values, strict=True))
+        totals = zip(norm.sums, given[len(kinds) :], strict=False)
+        return _Lane(known | {each.op.results[0]: total for each, total in totals}, _PART)
+
+    for number, each in enumerate(norm.sums):
+        with _body(f"{SUM}{number}", [*taken, *[f32] * number], [f32]) as given:
+            func.ReturnOp([lane(given).sum(each)])
+    with _body(NORMALISE, [*taken, *[f32] * len(norm.sums)], [taken[0]]) as given:
+        func.ReturnOp([vector.BitCastOp(taken[0], lane(given).value(norm.result)).result])
 
 
 def _values(words: ir.Value, kind: ir.Type, count: int) -> ir.Value:
@@ -142,6 +163,16 @@ class _Lane:
             result = inline(node.op, [*(_element(operand, i) for operand in operands), result])
         return result
 
+    def sum(self, node: Compute) -> ir.Value:
+        """Returns the sum of what a reduction adds up of a vector."""
+        operands = [self.value(operand) for operand in node.operands]
+        none = vector.BroadcastOp(ir.VectorType.get([self._width], ir.F32Type.get()), _zero()).result
+        parts = inline(node.op, [*operands, none], self._widened)
+        each = [vector.ExtractOp(parts, [], [i]).result for i in range(self._width)]
+        while len(each) > 1:
+            each = [arith.AddFOp(*pair).result for pair in zip(each[::2], each[1::2], strict=True)]
+        return each[0]
+
     def _widened(self, op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
         """Returns an operation for all elements of a block, if one of its operands is a vector. See `inline`."""
         if not any(isinstance(operand.type, ir.VectorType) for operand in operands):
@@ -164,6 +195,10 @@ class _Lane:
         if isinstance(value.type, ir.VectorType) or is_condition:
             return value
         return vector.BroadcastOp(ir.VectorType.get([self._width], value.type), value).result
+
+
+def _zero() -> ir.Value:
+    return arith.ConstantOp(ir.F32Type.get(), 0.0).result
 
 
 _CHOOSES = "arith.select"
@@ -273,3 +308,10 @@ def completed(ukernel: ir.Operation, user: ir.Operation) -> ir.Operation:
             result.replace_all_uses_with(known[operand])
         call.erase()
     return ukernel
+
+
+def completed_text(ukernel: ir.Operation, user: ir.Operation) -> str:
+    """Returns the text of a module of a ukernel, `completed`."""
+    made = ir.Module.create()
+    made.body.append(completed(ukernel, user))
+    return str(made)

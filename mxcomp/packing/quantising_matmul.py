@@ -11,6 +11,8 @@ each of which it needs all of the activations, and one unit of the RHS. The uker
 compiled. IREE drops loops with a single iteration, and with them the tiling of the others; there are none, as the
 number of K tiles is not visible to it.
 
+With a norm in front rows come as they are before it, and what they are multiplied by, and the like, behind them.
+
 A batch is an additional first loop; its matrices of the RHS may be selected by expert ids. With more rows than a
 workgroup takes, tiles of rows are the first loop of activations and of the result, and activations are first padded to
 whole tiles.
@@ -18,6 +20,8 @@ whole tiles.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from iree.compiler import ir
@@ -25,10 +29,12 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import LANES
+from mxcomp.layout.units import BLOCK, LANES
 from mxcomp.matching.activations import Activations
+from mxcomp.matching.norms import Norm
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, hidden_one
+from mxcomp.mlir.attributes import KERNEL
 from mxcomp.packing import block_quantiser, result_tiles
 from mxcomp.packing.result_tiles import Launch, ResultTiles
 from mxcomp.ukernels.quantising import fragment
@@ -76,6 +82,19 @@ def operands(
     ]
 
 
+def vectors(norm: Norm) -> list[ir.Value]:
+    """Returns what a norm takes besides rows as the ukernel does: words by blocks."""
+    bits = ((value, build.element(value).width) for value in norm.operands[1:])
+    return [
+        build.bitcast(value, build.tensor_type((_size(value) // BLOCK, BLOCK * size // (8 * _WORD_BYTES)), "i32"))
+        for value, size in bits
+    ]
+
+
+def _size(value: ir.Value) -> int:
+    return math.prod(size or 0 for size in build.static_sizes(value))
+
+
 def _padded(
     activations: Activations, problem: Problem, tile_m: int, rows: ir.Value | None
 ) -> tuple[list[int | None], ir.Value, list[ir.Value]]:
@@ -113,11 +132,14 @@ def accumulate(
     llvm_func_attrs: dict[str, str],
     tiles: list[ir.Value] | None = None,
     count: int = 1,
+    of_norm: Sequence[ir.Value] = (),
+    own: ir.Operation | None = None,
 ) -> list[ir.Value]:
     """Returns accumulator tiles, of type `tiled`, of a problem, from `operands` and the text of a `block_quantiser`.
 
     `tiles` are the dynamic sizes of them where activations are in tiles along M; None where they are not. Of so many
-    problems alike as `count` says, `inputs` are activations, and operands of each RHS.
+    problems alike as `count` says, `inputs` are activations, and operands of each RHS. `of_norm` are `vectors` for a
+    kernel of its `own`.
     """
     units_m, of_workgroup = layout.units or (1, 1)
     in_tiles, batch = tiles is not None, len(problem.batch)
@@ -125,18 +147,25 @@ def accumulate(
     kind = build.tensor_type((*outer, build.static_sizes(inputs[RHS])[batch], *fragment(units_m)), problem.types[ACC])
     accs = [build.zero_filled(kind, tiles or ()) for _ in range(count)]
     kinds = ["parallel"] * len(outer) + _iterators(units_m)
-    activations, rhs, scale, result = _maps(units_m, batch, in_tiles)
-    maps = [activations, *[rhs, scale] * count, *[result] * count]
+    activations, rhs, scale, result, *by_block = _maps(units_m, batch, in_tiles, len(of_norm))
+    maps = [activations, *by_block, *[rhs, scale] * count, *[result] * count]
+    kinds += ["reduction"] * (2 * len(of_norm))
 
     def body(activation: ir.Value, *others: ir.Value) -> list[ir.Value]:
+        for word in others[: len(of_norm)]:
+            activation = arith.AddIOp(activation, word).result
+        others = others[len(of_norm) :]
         elements, scales, sums = others[: 2 * count : 2], others[1 : 2 * count : 2], others[2 * count :]
         return [_stand_in(activation, *each) for each in zip(elements, scales, sums, strict=True)]
 
-    op = build.generics([kind] * count, inputs, accs, maps, kinds, body)
+    x, *weights = inputs
+    op = build.generics([kind] * count, [x, *of_norm, *weights], accs, maps, kinds, body)
     workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(kinds) - 1 - len(outer))
     suffix = result_tiles.TILED if in_tiles else result_tiles.BATCHED * batch
     result_tiles.annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
+    if own is not None:  # it is in no registry, from which the linker would take it
+        op.attributes[KERNEL] = ir.StringAttr.get(block_quantiser.completed_text(own, op))
     if tiles is not None:
         return [_in_tiles(value, tiled, tiles) for value in op.results]
     return [_expanded(value, tiled, units_m, batch) for value in op.results]
@@ -171,12 +200,15 @@ def _iterators(units_m: int) -> list[str]:
     return ["parallel"] * (1 + len(fragment(units_m))) + ["reduction"] * 6
 
 
-def _maps(units_m: int, batch: int, in_tiles: bool) -> list[ir.AffineMap]:
-    """Returns the maps of activations, RHS, RHS scales and result. The first dimensions are the batch, or tiles along
-    M."""
+def _maps(units_m: int, batch: int, in_tiles: bool, vectors: int) -> list[ir.AffineMap]:
+    """Returns the maps of activations, RHS, RHS scales, result, and so many vectors.
+
+    The first dimensions are the batch, or tiles along M, the last ones those of vectors.
+    """
     outer = batch + in_tiles
-    count = outer + len(_iterators(units_m))
-    first, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(outer), range(outer, count)))
+    own = outer + len(_iterators(units_m))
+    count = own + 2 * vectors
+    first, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(outer), range(outer, own)))
     unit, *tile, block, activation, k, step, byte, scale = loops
     of_weights = [] if in_tiles else first
     return [
@@ -186,6 +218,7 @@ def _maps(units_m: int, batch: int, in_tiles: bool) -> list[ir.AffineMap]:
             [*of_weights, unit, k, step, byte],
             [*of_weights, unit, k, scale],
             [*first, unit, *tile],
+            *([ir.AffineExpr.get_dim(own + 2 * i + j) for j in range(2)] for i in range(vectors)),
         )
     ]
 

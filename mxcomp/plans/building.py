@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from mxcomp.options import Options
 from mxcomp.packing.packer import Packer
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.plans.plan import Plan
+from mxcomp.target import Target
 
 
 @dataclass(frozen=True)
@@ -23,15 +24,18 @@ class Matmul:
     """A matmul as it is multiplied.
 
     Attributes:
+        target: What it is compiled for.
         op: What it is before, encoded.
         unset: Behind it, what takes its encoding away.
         epilogue: Fused consumers between them.
         packed: The operands of its kernel.
         ids: Of operands that are packed for all experts, which each matrix of the batch takes.
         activations: What a kernel takes that quantises the LHS itself.
+        of_norm: Vectors of a norm that it computes in front of that.
         in_tiles: Whether these are in tiles along M.
     """
 
+    target: Target
     op: ir.Operation
     unset: ir.Operation
     epilogue: ir.Operation | None
@@ -39,6 +43,7 @@ class Matmul:
     packed: list[ir.Value]
     ids: Mapping[int, ir.Value]
     activations: Activations | None = None
+    of_norm: Sequence[ir.Value] = ()
     in_tiles: bool = False
 
     @property

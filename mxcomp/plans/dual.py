@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 
 from mxcomp.layout.problem import Problem
+from mxcomp.matching.activations import Activations
 from mxcomp.options import FASTEST, OFF
-from mxcomp.packing import quantising_matmul
 from mxcomp.packing.result_tiles import UNROLL
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
-from mxcomp.plans.fused_quant import FusedQuant, brought, of_bits
+from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, cheapest, fused_norm_us, of_bits
 from mxcomp.plans.joint import Joint
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
@@ -47,19 +47,18 @@ class Dual(Joint, FusedQuant):
         found = context.activations(site)
         if isinstance(found, str):
             return ""
-        candidates = [each for each in dual.INSTANCES if takes(each, problem, found.bits)]
+        candidates = [each for each in PAIRS if takes(each, problem, found.bits)]
         named = next((each for each in registry.runnable(candidates) if each.name == options.ukernels), None)
         if named is None and options.ukernels != FASTEST:
             return ""
         timed = times(candidates, problem, registry, site.result_bytes)
-        separate = _separate_us(best, found.bits, site, context)
+        separate = _separate_us(best, found, site, context)
         if not named and (not timed or separate is None):
             return ""
-        chosen = named or min(timed, key=lambda each: timed[each])
-        us = timed.get(chosen)
-        note = f"LHS is quantised by {chosen.name}, for matmul {site.partner} as well"
+        chosen, norm, us = cheapest(timed, found, context, 1, named)
+        note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}, for matmul {site.partner} as well"
         note += f", modelled {us:.1f} µs for both" if us is not None else ""
-        plan = cls.of(best, dual_ukernel=chosen.name, partner=site.partner, note=note, reason=None)
+        plan = cls.of(best, dual_ukernel=chosen.name, partner=site.partner, note=note, reason=None, norm=norm)
         plan = plan.with_instance(chosen, registry, fused=dual.single(chosen).name)
         return Proposal(plan) if named else Proposal(plan, us, separate)
 
@@ -78,21 +77,19 @@ class Dual(Joint, FusedQuant):
         return self.dual_ukernel
 
     def of_both(self, matmul: Matmul, other: Matmul) -> Sequence[ir.Value]:
-        inputs, both = [*matmul.packed, *other.packed[1:]], replace(self, ukernel=self.dual_ukernel)
-        kind = self.tiles(matmul).accumulators
-        return quantising_matmul.accumulate(
-            inputs, brought(matmul), kind, matmul.problem, self.layout, both, UNROLL, count=2
-        )
+        inputs, kind = [*matmul.packed, *other.packed[1:]], self.tiles(matmul).accumulators
+        return self.by_kernel(self.dual_ukernel, inputs, matmul, kind, UNROLL, count=2)
 
 
-def _separate_us(best: Plan, bits: int, site: Site, context: Context) -> float | None:
+def _separate_us(best: Plan, found: Activations, site: Site, context: Context) -> float | None:
     """Returns µs of two such matmuls with their current plans: LHS quantised by each of them, or once for both.
 
     Where a third one has the same LHS, that is done for it anyway.
     """
     if isinstance(best, FusedQuant):
         us = best.cost(site.problem, site.result_bytes, context.registry)
-        return None if us is None else 2 * us
+        norm = next((fused_norm_us(found, each, context, 2) for each in SINGLES if each.name == best.fused), 0.0)
+        return None if us is None else 2 * (us + norm * best.norm)
     ranked = fastest(site.problem, context.registry, context.options, site.result_bytes)
-    quantising = separate_us(context.options.target, site.problem, bits) if len(site.siblings) < 2 else 0.0
+    quantising = separate_us(context.options.target, site.problem, found.bits) if len(site.siblings) < 2 else 0.0
     return 2 * ranked[0].us + quantising if ranked else None

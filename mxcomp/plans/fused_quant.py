@@ -6,7 +6,8 @@ all quantise it, or none does: once packed for one of them, it is there for the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -14,6 +15,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
+from mxcomp.matching.activations import Activations
 from mxcomp.mlir import build
 from mxcomp.options import AUTO, FASTEST, OFF, Options
 from mxcomp.packing import block_dequantiser, block_quantiser, expert_tiles, quantising_matmul
@@ -28,7 +30,8 @@ from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
 from mxcomp.selection.quantising import modelled_us, separate_us, takes, times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import dual, quantising
+from mxcomp.selection.streaming import norm_us, normalising_us
+from mxcomp.ukernels import dual, once, quantising
 from mxcomp.ukernels.quantising import MOST_ROWS, Instance
 
 _NOT = "LHS is not quantised by the ukernel: "
@@ -37,10 +40,11 @@ _NOT = "LHS is not quantised by the ukernel: "
 @dataclass(frozen=True)
 class FusedQuant(Tiled):
     """`fused` is the name of the ukernel that quantises. `ukernel` is the fallback with the same RHS, and packed
-    LHS."""
+    LHS. With `norm` the ukernel computes that in front of it, too."""
 
     plan: str = "fused_quant"
     fused: str = ""
+    norm: bool = False
 
     loops_in_front: ClassVar[bool] = True
 
@@ -55,9 +59,7 @@ class FusedQuant(Tiled):
         named, registry = _named(options), context.registry
         if not context.may_pack or not (named or options.ukernels == FASTEST):
             return ""
-        candidates = [
-            each for each in quantising.INSTANCES if takes(each, problem, found.bits) and named in (None, each)
-        ]
+        candidates = [each for each in SINGLES if takes(each, problem, found.bits) and named in (None, each)]
         known = times(candidates, problem, registry, site.result_bytes)
         if not registry.runnable(candidates):
             sizes = f"{problem.m}x{problem.n}x{problem.k}"
@@ -65,12 +67,12 @@ class FusedQuant(Tiled):
             return f"{_NOT}{registry.unsupported(candidates) or none}"
         if not known and not named:
             return f"{_NOT}the times of none are known"
-        chosen = named or min(known, key=lambda each: known[each])
-        us = known.get(chosen)
-        note = f"LHS is quantised by {chosen.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
-        plan = cls.of(best, note=note, reason=None).with_instance(chosen, registry)
+        chosen, norm, us = cheapest(known, found, context, 1 + len(site.siblings), named)
+        note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}"
+        note += f", modelled {us:.1f} µs" if us is not None else ""
+        plan = cls.of(best, note=note, reason=None, norm=norm).with_instance(chosen, registry)
         is_compared = options.fuse_quantisers == AUTO and not named and us is not None
-        return _compared(plan, us or 0.0, found.bits, site, context) if is_compared else Proposal(plan)
+        return _compared(plan, us or 0.0, found, site, context) if is_compared else Proposal(plan)
 
     @classmethod
     def slower(cls, found: Proposal) -> str:
@@ -115,11 +117,14 @@ class FusedQuant(Tiled):
 
     def quantising(self, matmul: Matmul, rows: ir.Value | None = None, padding: ir.Location | None = None) -> Matmul:
         """Returns the matmul with activations in front of the packed RHS, with a `padding` in tiles along M."""
-        assert matmul.activations is not None
-        packed = quantising_matmul.operands(
-            matmul.activations, matmul.packed, matmul.problem, self.layout, rows, padding
-        )
-        return replace(matmul, packed=packed, in_tiles=padding is not None)
+        found = matmul.activations
+        assert found is not None
+        norm = found.norm if self.norm else None
+        source = found if norm is None else found.reading(norm.operands[0])
+        packed = quantising_matmul.operands(source, matmul.packed, matmul.problem, self.layout, rows, padding)
+        of_norm = () if norm is None else quantising_matmul.vectors(norm)
+        found = replace(found, norm=norm)
+        return replace(matmul, packed=packed, activations=found, of_norm=of_norm, in_tiles=padding is not None)
 
     def tiles(self, matmul: Matmul) -> ResultTiles:
         columns = build.static_sizes(matmul.packed[RHS])[bool(matmul.problem.batch)]
@@ -134,36 +139,80 @@ class FusedQuant(Tiled):
             expert_tiles.gathered(value, matmul.ids[i]) if i in matmul.ids else value
             for i, value in zip((LHS, RHS, RHS_SCALE), matmul.packed, strict=True)
         ]
-        tiles, fused = counts.of(ACC) if matmul.in_tiles else None, replace(self, ukernel=self.fused)
-        (tiled,) = quantising_matmul.accumulate(
-            operands, brought(matmul), kind, matmul.problem, self.layout, fused, llvm_func_attrs, tiles
+        tiles = counts.of(ACC) if matmul.in_tiles else None
+        return self.by_kernel(self.fused, operands, matmul, kind, llvm_func_attrs, tiles)[0]
+
+    def by_kernel(
+        self, name: str, operands: list[ir.Value], matmul: Matmul, kind: ir.RankedTensorType,
+        llvm_func_attrs: dict[str, str], tiles: list[ir.Value] | None = None, count: int = 1,
+    ) -> list[ir.Value]:  # fmt: skip
+        """Returns accumulator tiles by a ukernel that takes activations and `operands` of one matmul or two."""
+        found, instance = matmul.activations, _KNOWN.get(name)
+        blocks = (matmul.problem.k or 0) // matmul.problem.block
+        assert found is not None
+        if found.producer is None:
+            text = block_dequantiser.text(matmul.problem.types[RHS], blocks)
+        else:
+            text = block_quantiser.text(found, blocks, instance is None or instance.kernel.in_order)
+        if found.norm is not None and isinstance(instance, once.Instance):
+            bits = tuple(build.element(value).width for value in found.norm.operands[1:])
+            instance = once.normalising(instance, len(found.norm.sums), bits)
+            own = instance.kernel(instance, matmul.target).function()
+            launch, of_norm = replace(self, ukernel=instance.name), matmul.of_norm
+        else:
+            own, launch, of_norm = None, replace(self, ukernel=name), ()
+        return quantising_matmul.accumulate(
+            operands, text, kind, matmul.problem, self.layout, launch, llvm_func_attrs, tiles, count, of_norm, own
         )
-        return tiled
 
 
-def brought(matmul: Matmul) -> str:
-    """Returns the function that is inserted into a ukernel that takes activations."""
-    found, blocks = matmul.activations, (matmul.problem.k or 0) // matmul.problem.block
-    assert found is not None
-    if found.producer is None:
-        return block_dequantiser.text(matmul.problem.types[RHS], blocks)
-    return block_quantiser.text(found, blocks)
+SINGLES = (*quantising.INSTANCES, *once.SINGLES)
+"""The ukernels that quantise the LHS of one matmul."""
+PAIRS = (*dual.INSTANCES, *once.PAIRS)
+"""The ukernels that quantise it for two."""
+_KNOWN: Mapping[str, Instance] = {each.name: each for each in (*SINGLES, *PAIRS)}
 
 
 def of_bits(ukernel: str, bits: int) -> str | None:
     """Returns the name of the variant of a ukernel for activations of so many bits; None where there is none."""
-    known = {each.name: each for each in (*quantising.INSTANCES, *dual.INSTANCES)}
-    other = None if ukernel not in known else replace(known[ukernel], bits=bits).name
-    return ukernel if ukernel not in known else other if other in known else None
+    other = None if ukernel not in _KNOWN else replace(_KNOWN[ukernel], bits=bits).name
+    return ukernel if ukernel not in _KNOWN else other if other in _KNOWN else None
+
+
+def cheapest(
+    known: Mapping[Instance, float], found: Activations, context: Context, sharing: int, named: Instance | None
+) -> tuple[Instance, bool, float | None]:
+    """Returns the cheapest of ukernels by their µs, whether a norm is a part of it, and µs.
+
+    Of what a norm takes the dispatch that is saved is taken off: `sharing` matmuls share it.
+    """
+    fusing = {each: fused_norm_us(found, each, context, sharing) for each in (*known, *([named] if named else []))}
+    us = {each: us + min(fusing[each], 0.0) for each, us in known.items()}
+    chosen = named or min(us, key=lambda each: us[each])
+    return chosen, fusing[chosen] < 0, us.get(chosen)
+
+
+def fused_norm_us(found: Activations, instance: Instance, context: Context, sharing: int) -> float:
+    """Returns the µs by which a kernel is longer with a norm in front, less its share of the norm's own dispatch.
+
+    0 where there is none, or where the kernel cannot compute it.
+    """
+    if found.norm is None or not isinstance(instance, once.Instance) or context.options.fuse_quantisers == OFF:
+        return 0.0
+    target, sizes = context.options.target, [build.static_sizes(value) for value in found.norm.operands]
+    moved = sum(math.prod(filter(None, each)) * found.bits / 8 for each in sizes)
+    rows, *_ = found.norm.operands
+    elements = math.prod(filter(None, build.static_sizes(rows))) / instance.tile.threads
+    return normalising_us(len(found.norm.sums), elements) - norm_us(target, moved) / sharing
 
 
 def _named(options: Options) -> Instance | None:
     """Returns the instance of the name that is asked for, or of one that takes two matrices."""
-    pair = next((dual.single(each) for each in dual.INSTANCES if each.name == options.ukernels), None)
-    return pair or next((each for each in quantising.INSTANCES if each.name == options.ukernels), None)
+    pair = next((dual.single(each) for each in PAIRS if each.name == options.ukernels), None)
+    return pair or next((each for each in SINGLES if each.name == options.ukernels), None)
 
 
-def _compared(plan: FusedQuant, us: float, bits: int, site: Site, context: Context) -> Proposal:
+def _compared(plan: FusedQuant, us: float, found: Activations, site: Site, context: Context) -> Proposal:
     """Compares the times of all matmuls of the LHS, each quantising it, with a dispatch that does so for all."""
     registry, options = context.registry, context.options
     ranked = [
@@ -172,11 +221,13 @@ def _compared(plan: FusedQuant, us: float, bits: int, site: Site, context: Conte
     if not all(ranked):
         return Proposal(plan)
     apart = [each[0].us for each in ranked]
-    fitting = ([e for e in quantising.INSTANCES if takes(e, each, bits)] for each, _ in site.siblings)
+    fitting = ([e for e in SINGLES if takes(e, each, found.bits)] for each, _ in site.siblings)
     others = [
-        min(times(candidates, each, registry, size).values(), default=None)
+        cheapest(known, found, context, 1 + len(site.siblings), None)[2] if known else None
         for candidates, (each, size) in zip(fitting, site.siblings, strict=True)
+        for known in [times(candidates, each, registry, size)]
     ]
     if None in others:
         return Proposal(plan, us, apart[0])
-    return Proposal(plan, us + sum(filter(None, others)), sum(apart) + separate_us(options.target, site.problem, bits))
+    apart_us = sum(apart) + separate_us(options.target, site.problem, found.bits)
+    return Proposal(plan, us + sum(filter(None, others)), apart_us)

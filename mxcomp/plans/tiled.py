@@ -116,7 +116,8 @@ class Tiled(Launched):
             packed = building.packer.operands(op, stored, plan.packing, sizes, plan.packs)
             ids = {index: gather.ids for index, gather in read_through.items()}
             building.sources += [*sources, *stored]
-            return plan, plan.taking(Matmul(op, unset, epilogue, sizes, packed, ids, found), stored)
+            target = building.options.target
+            return plan, plan.taking(Matmul(target, op, unset, epilogue, sizes, packed, ids, found), stored)
 
     def resolved(
         self, op: ir.Operation, sources: list[ir.Value], problem: Problem, building: Building

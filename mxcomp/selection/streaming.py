@@ -18,6 +18,10 @@ _TOGETHER = 2048
 _QUANTISING_US = {4: 0.3, 6: 0.3, 8: 1.9}
 """The µs of computing a block's largest magnitude, scale and elements, by their bits, in addition to streaming."""
 
+_NORM_US, _SUM_US = 0.5, 0.02
+"""The µs of a norm's calculation in its own dispatch; and of an element of a lane for each of its sums where a kernel
+computes it for itself. Replayed."""
+
 _SLOTS = {"math.exp": 22, "arith.divf": 18, "math.tanh": 40, "math.erf": 40, "math.powf": 60, "math.rsqrt": 12}
 """The issue slots of operations on f32 that take more than 1, fitted to replays of dispatches with SwiGLU, which takes
 47."""
@@ -33,6 +37,16 @@ def latency_us(target: Target) -> float:
     """Returns µs of a load that misses all caches."""
     p = parameters_of(target)
     return p.cold_latency / (p.clock_ghz * 1e3)
+
+
+def norm_us(target: Target, size: float) -> float:
+    """Returns µs of a norm's own dispatch that moves so many bytes."""
+    return _NORM_US + streaming_us(target, size)
+
+
+def normalising_us(sums: int, elements: float) -> float:
+    """Returns the µs that a norm takes in front of a kernel, of so many sums, and elements of a lane."""
+    return _SUM_US * sums * elements
 
 
 def quantising_us(target: Target, rows: int, k: int, kind: str, source_bytes: float) -> float:

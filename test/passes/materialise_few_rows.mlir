@@ -19,7 +19,7 @@
 // CHECK: flow.dispatch.region -> (tensor<4x256xf32>)
 // CHECK: linalg.generic
 // CHECK-SAME: ins(%[[WORDS]], %{{.+}}, %{{.+}} : tensor<128x16xi32>, tensor<16x2x4x1024xi8>, tensor<16x2x256xi8>)
-// CHECK-SAME: ukernel_descriptor<"mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n{{16|32|64}}_k512", tensor>
+// CHECK-SAME: ukernel_descriptor<"mx_fused_quant16_{{(once_)?}}f4E2M1FN_f4E2M1FN_f32_m16_n{{16|32|64}}_k512", tensor>
 // CHECK-SAME: mxcomp.quantiser = "{{.*}}func.func @quantise{{.*}}rocdl.cvt.scalef32.pk.fp4.bf16
 // CHECK-NOT: arith.scaling_truncf
 // CHECK: util.return

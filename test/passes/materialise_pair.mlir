@@ -18,7 +18,7 @@
 // CHECK: flow.dispatch.region -> (tensor<4x256xbf16>)
 // CHECK: %[[BOTH:.+]]:2 = linalg.generic
 // CHECK-SAME: ins(%{{[^, ]+}}, %{{[^, ]+}}, %{{[^, ]+}}, %{{[^, ]+}}, %{{[^, ]+}} : tensor<128x16xi32>, tensor<16x2x4x1024xi8>, tensor<16x2x256xi8>, tensor<16x2x4x1024xi8>, tensor<16x2x256xi8>)
-// CHECK-SAME: ukernel_descriptor<"mx_fused_quant16_dual_f4E2M1FN_f4E2M1FN_f32_m16_n{{16|32}}_k512", tensor>
+// CHECK-SAME: ukernel_descriptor<"mx_fused_quant16_{{(once_)?}}dual_f4E2M1FN_f4E2M1FN_f32_m16_n{{16|32}}_k512", tensor>
 // CHECK: tensor.expand_shape %[[BOTH]]#0
 // CHECK: tensor.expand_shape %[[BOTH]]#1
 // CHECK: arith.mulf
@@ -90,8 +90,8 @@ util.func @pair(%x: tensor<4x1024xbf16>, %c: tensor<256x32x32xf4E2M1FN>, %cs: te
 
 // What reads one of the results besides keeps them apart.
 // CHECK-LABEL: util.func public @also_alone(
-// CHECK-NOT: mx_fused_quant16_dual
-// CHECK-COUNT-2: mx_fused_quant16_f4E2M1FN_f4E2M1FN
+// CHECK-NOT: mx_fused_quant16_{{(once_)?}}dual
+// CHECK-COUNT-2: mx_fused_quant16_{{(once_)?}}f4E2M1FN_f4E2M1FN
 // CHECK: util.return
 util.func @also_alone(%x: tensor<4x1024xbf16>, %c: tensor<256x32x32xf4E2M1FN>, %cs: tensor<256x32xf8E8M0FNU>,
                     %d: tensor<256x32x32xf4E2M1FN>, %ds: tensor<256x32xf8E8M0FNU>) -> (tensor<4x256xbf16>, tensor<4x256xf32>) {
