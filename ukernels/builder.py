@@ -389,14 +389,15 @@ class Threads:
         """Stores values of each result, as a part of it of some shape at an index.
 
         IREE fuses what reads several results only if their indices are one value, which it would compute anew if it
-        could look through them.
+        could look through them. Other indices may be beyond a result.
         """
         stored = [(as_tensor(values, shape), shape, place) for values, shape, place in parts]
         known = dict[Index, Index]()
         if len(parts) > 1:
             spare = ((place, shape, out.type.shape) for (_, shape, place), out in zip(parts, self._outs, strict=True))
             ends = ((each, has - takes) for of in spare for each, takes, has in zip(*of, strict=True))
-            known = {each: assume(each, 0, end) for each, end in dict(ends).items() if isinstance(each, Index)}
+            common = set.intersection(*({each for each in place if isinstance(each, Index)} for *_, place in parts))
+            known = {each: assume(each, 0, end) for each, end in dict(ends).items() if each in common}
         offsets = [[known.get(each, each).value for each in place if isinstance(each, Index)] for _, _, place in stored]
         with ir.InsertionPoint(scf.InParallelOp().block):
             for (value, shape, place), dynamic, out in zip(stored, offsets, self._outs, strict=True):

@@ -111,8 +111,8 @@ class Attention:
 
 
 def test_grouped_queries() -> None:
-    """Two steps of 32 keys in each of 64 parts; keys of a head apart."""
-    Attention(2, 3, 1, 64 * 2 * 32, 64, by_head=False).check()
+    """Two steps of 32 keys in each of 64 parts, for a whole fragment of queries; keys of a head apart."""
+    Attention(2, 16, 1, 64 * 2 * 32, 64, by_head=False).check()
 
 
 @pytest.mark.slow
