@@ -1,4 +1,4 @@
-"""mxcomp-join-products: products of a few rows with several matrices of weights are one, with all of them.
+"""mxcomp-join-products: products of one LHS with several matrices of weights are one, with all of them.
 
 Before (queries, keys and values of a decoder's layer; matmuls as recognised):
 
@@ -28,6 +28,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from statistics import geometric_mean
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
@@ -44,8 +45,8 @@ from mxcomp.options import FASTEST, Options
 from mxcomp.packing import joined_operand
 from mxcomp.registry import Registry
 from mxcomp.selection import ranking
+from mxcomp.selection.ranking import DYNAMIC_M
 from mxcomp.sim.timing.parameters import parameters_of
-from mxcomp.ukernels.quantising import MOST_ROWS
 
 OPTIONS = ("ukernels", "reference", "data-tiling")
 
@@ -70,9 +71,9 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _fits(op: ir.Operation) -> bool:
-    """Returns whether few rows are multiplied with whole tiles of weights, and one operation reads the result alone."""
+    """Returns whether rows are multiplied with whole tiles of weights, and one operation reads the result alone."""
     problem, behind = problem_of(op), graph.only_user(op)
-    if problem.batch or problem.m is None or problem.m > MOST_ROWS or problem.n is None:
+    if problem.batch or problem.n is None:
         return False
     if problem.n % joined_operand.COLUMNS or not all(map(joined_operand.is_stored, _weights(op))):
         return False
@@ -98,15 +99,23 @@ def _are_alike(ops: Sequence[ir.Operation]) -> bool:
 
 
 def _is_faster(ops: Sequence[ir.Operation], registry: Registry, options: Options) -> bool:
-    """Returns whether one product takes less time; of several rows each result may be cut out by a dispatch."""
-    problems = [problem_of(op) for op in ops]
-    whole = replace(problems[0], n=sum(each.n or 0 for each in problems))
-    ranked = [ranking.fastest(each, registry, options, _stored_bytes(ops[0])) for each in (whole, *problems)]
-    if not all(ranked):
-        return False
-    us, *apart = (each[0].us for each in ranked)
-    cut = 0.0 if whole.m == 1 else len(ops) * parameters_of(options.target).launch_us
-    return us + cut < sum(apart)
+    """Returns whether one product takes less time, of a dynamic number of rows on average.
+
+    Of several rows each result may be cut out by a dispatch.
+    """
+    problems, size, p = [problem_of(op) for op in ops], _stored_bytes(ops[0]), parameters_of(options.target)
+    columns = sum(each.n or 0 for each in problems)
+    together, apart = list[float](), list[float]()
+    for m in DYNAMIC_M if problems[0].m is None else [problems[0].m]:
+        each = [replace(problem, m=m) for problem in problems]
+        ranked = [ranking.fastest(of, registry, options, size) for of in (replace(each[0], n=columns), *each)]
+        if not all(ranked):
+            return False
+        us, *others = (found[0].us for found in ranked)
+        cut = len(ops) * p.launch_us + 2 * m * columns * size / (p.hbm_terabytes * 1e6)
+        together.append(us + (0.0 if m == 1 else cut))
+        apart.append(sum(others))
+    return geometric_mean(together) < geometric_mean(apart)
 
 
 def _stored_bytes(op: ir.Operation) -> int:
@@ -125,14 +134,15 @@ def _join(ops: Sequence[ir.Operation]) -> None:
         kind, stored = (
             build.tensor_type([rows, sum(columns)], build.element(op.results[0])) for op in (first, users[0])
         )
-        product = build.generic(
-            kind, operands, build.zero_filled(kind), canonical_maps(), canonical_iterators(), scaled_product
-        )
+        dynamic = [build.dim(first.operands[LHS], 0)] if rows is None else []
+        zeros = build.zero_filled(kind, dynamic)
+        product = build.generic(kind, operands, zeros, canonical_maps(), canonical_iterators(), scaled_product)
         product.attributes[SCALED_MATMUL] = first.attributes[SCALED_MATMUL]
         behind = build.elementwise(stored, [product.results[0]], lambda x: inline(users[0], [x]))
         for user, count, end in zip(users, columns, accumulate(columns), strict=True):
             own = ir.RankedTensorType(user.results[0].type)
-            part = tensor.ExtractSliceOp(own, behind, [], [], [], [0, end - count], [rows, count], [1, 1])
+            sizes = [build.DYNAMIC if rows is None else rows, count]
+            part = tensor.ExtractSliceOp(own, behind, [], dynamic, [], [0, end - count], sizes, [1, 1])
             user.results[0].replace_all_uses_with(part.result)
     for op in (*users, *ops):
         graph.erase_dead(op)

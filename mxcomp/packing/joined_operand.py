@@ -10,12 +10,15 @@ are put together when the program is loaded: a copy that stays beside the parame
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
+from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, graph
+from mxcomp.packing import stored_operand
 
 COLUMNS = 64
 """The number that the columns of each matrix are a multiple of: whole tiles of the layouts for few rows."""
@@ -53,22 +56,30 @@ def joined(values: Sequence[ir.Value]) -> ir.Value:
     return build.bitcast(whole, build.tensor_type([sum(rows), *inner], build.element(values[0])))
 
 
-def parts(value: ir.Value, tile: int) -> list[ir.Value]:
-    """Builds the operands that one is made of, if each of them is whole tiles; else none."""
+def parts(value: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], DataTiledLayout]:
+    """Builds the operands that one is made of, if all of them are whole tiles, else none; and the layout of each.
+
+    Over units, that is the one of the most units that each of them is a multiple of.
+    """
     bitcast = graph.producer(value)
     op = None if bitcast is None or bitcast.name not in BITCASTS else graph.producer(bitcast.operands[0])
     if op is None or op.name != _CONCAT or ir.IntegerAttr(op.attributes["dim"]).value != 0:
-        return []
-    _, *inner = build.static_sizes(value)
-    rows = [build.static_sizes(operand)[0] or 0 for operand in op.operands]
-    if sum(rows) != build.static_sizes(value)[0] or any(count % tile or not count for count in rows):
-        return []
+        return [], layout
+    all_rows, *inner = build.static_sizes(value)
+    rows, own = [build.static_sizes(operand)[0] or 0 for operand in op.operands], layout
+    if layout.units is not None:
+        units_m, units_n = layout.units
+        own = layout.packed((units_m, gcd(units_n, *(count // layout.tile[1] for count in rows))))
+    is_whole = all(rows) and not any(count % own.workgroup_tile[1] for count in rows)
+    if sum(rows) != all_rows or all_rows % layout.workgroup_tile[1] or not is_whole:
+        return [], layout
     kinds = [build.tensor_type([count, *inner], build.element(value)) for count in rows]
-    return [build.bitcast(operand, kind) for operand, kind in zip(op.operands, kinds, strict=True)]
+    return [build.bitcast(operand, kind) for operand, kind in zip(op.operands, kinds, strict=True)], own
 
 
-def packed(values: Sequence[ir.Value]) -> ir.Value:
-    """Builds the packed operand of all of these, whose first dimension is tiles of rows."""
+def packed(values: Sequence[ir.Value], layout: DataTiledLayout) -> ir.Value:
+    """Builds the packed operand of all of these, whose first dimension is tiles of rows, with a layout's units."""
     shapes = [build.static_sizes(value) for value in values]
     kind = build.tensor_type([sum(shape[0] or 0 for shape in shapes), *shapes[0][1:]], build.element(values[0]))
-    return tensor.ConcatOp(kind, 0, list(values)).result
+    whole = tensor.ConcatOp(kind, 0, list(values)).result
+    return whole if layout.units is None else stored_operand.regrouped(whole, layout.units[1], [])

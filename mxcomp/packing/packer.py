@@ -7,7 +7,7 @@ packed already (`parameter_operand`).
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -112,10 +112,12 @@ class Packer:
         name = (flipped(OPERAND_NAMES) if packing.transposed else OPERAND_NAMES)[index]
         with part_location(packing.index, f"{'pack' if computed is None else 'quantise'}_{name}", op):
             if computed is None:
-                if parts := self._parts(index, sources[index], layout):
+                parts, own = self._parts(index, sources[index], layout)
+                if parts:
                     each = [[*sources[:index], part, *sources[index + 1 :]] for part in parts]
-                    made = [self._pack(op, index, None, of, packing, sizes)[0] for of in each]
-                    return (joined_operand.packed(made),)
+                    alone = replace(packing, layout=own)
+                    made = [self._pack(op, index, None, of, alone, sizes)[0] for of in each]
+                    return (joined_operand.packed(made, layout),)
                 ready = parameter_operand.load_packed(sources[index], layout, index) if self._parameters else None
                 if isinstance(ready, str):
                     notes.note(op, packing.index or 0, f"{name} is not read packed: {ready}")
@@ -124,10 +126,10 @@ class Packer:
             producer, source, of = computed
             return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
 
-    def _parts(self, index: int, source: ir.Value, layout: DataTiledLayout) -> list[ir.Value]:
-        """Builds the weights of several matmuls that an operand is, which are packed each by itself."""
+    def _parts(self, index: int, source: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], DataTiledLayout]:
+        """Builds the weights of several matmuls that an operand is, which are packed each by itself, and how."""
         is_weights = self._regions and index in (RHS, RHS_SCALE)
-        return joined_operand.parts(source, layout.workgroup_tile[1]) if is_weights else []
+        return joined_operand.parts(source, layout) if is_weights else ([], layout)
 
 
 _Computed: TypeAlias = tuple[Producer, ir.Value, Blocks | None]

@@ -14,6 +14,12 @@ util.global private @w2 : tensor<96x256xi8>
 util.global private @s0 : tensor<256x16xi8>
 util.global private @s1 : tensor<64x16xi8>
 util.global private @s2 : tensor<96x16xi8>
+util.global private @w3 : tensor<4096x2048xi8>
+util.global private @w4 : tensor<1024x2048xi8>
+util.global private @w5 : tensor<1024x2048xi8>
+util.global private @s5 : tensor<1024x128xi8>
+util.global private @s3 : tensor<4096x128xi8>
+util.global private @s4 : tensor<1024x128xi8>
 util.global private mutable @state : tensor<64x256xi8>
 
 // CHECK-LABEL: util.func public @both(
@@ -243,7 +249,7 @@ util.func public @results_differ(%x: tensor<1x16x32xf4E2M1FN>, %xs: tensor<1x16x
   util.return %y0, %y1 : tensor<1x256xbf16>, tensor<1x64xf16>
 }
 
-// Of many rows, parts of the result would be copied.
+// Of several rows, parts of the result may be copied, which takes longer than these products.
 
 // CHECK-LABEL: util.func public @many_rows(
 // CHECK-NOT: tensor.concat
@@ -296,4 +302,91 @@ util.func public @many_rows(%x: tensor<64x16x32xf4E2M1FN>, %xs: tensor<64x16xf8E
     linalg.yield %0 : bf16
   } -> tensor<64x64xbf16>
   util.return %y0, %y1 : tensor<64x256xbf16>, tensor<64x64xbf16>
+}
+
+// Larger ones are worth it, of any number of rows on average.
+
+// CHECK-LABEL: util.func public @prompt(
+// CHECK: tensor.concat dim(0) {{.*}} -> tensor<6144x2048xi8>
+// CHECK: tensor.concat dim(0) {{.*}} -> tensor<6144x128xi8>
+// CHECK: linalg.generic {{.*}}mxcomp.scaled_matmul
+// CHECK: %[[Y:.+]] = linalg.generic {{.*}} ins({{.*}} : tensor<?x6144xf32>) outs({{.*}} : tensor<?x6144xbf16>)
+// CHECK: %[[Y0:.+]] = tensor.extract_slice %[[Y]][0, 0] [%[[M:.+]], 4096] [1, 1]
+// CHECK: %[[Y1:.+]] = tensor.extract_slice %[[Y]][0, 4096] [%[[M]], 1024] [1, 1]
+// CHECK: %[[Y2:.+]] = tensor.extract_slice %[[Y]][0, 5120] [%[[M]], 1024] [1, 1]
+// CHECK: util.return %[[Y0]], %[[Y1]], %[[Y2]]
+util.func public @prompt(%x: tensor<?x128x32xf4E2M1FN>, %xs: tensor<?x128xf8E8M0FNU>) -> (tensor<?x4096xbf16>, tensor<?x1024xbf16>, tensor<?x1024xbf16>) {
+  %zero = arith.constant 0.0 : f32
+  %c0 = arith.constant 0 : index
+  %m = tensor.dim %x, %c0 : tensor<?x128x32xf4E2M1FN>
+  %w0 = util.global.load @w3 : tensor<4096x2048xi8>
+  %s0 = util.global.load @s3 : tensor<4096x128xi8>
+  %b0 = iree_tensor_ext.bitcast %w0 : tensor<4096x2048xi8> -> tensor<4096x128x32xf4E2M1FN>
+  %bs0 = iree_tensor_ext.bitcast %s0 : tensor<4096x128xi8> -> tensor<4096x128xf8E8M0FNU>
+  %e0 = tensor.empty(%m) : tensor<?x4096xf32>
+  %f0 = linalg.fill ins(%zero : f32) outs(%e0 : tensor<?x4096xf32>) -> tensor<?x4096xf32>
+  %r0 = linalg.generic {indexing_maps = [#x, #w, #xs, #ws, #y], iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %b0, %xs, %bs0 : tensor<?x128x32xf4E2M1FN>, tensor<4096x128x32xf4E2M1FN>, tensor<?x128xf8E8M0FNU>, tensor<4096x128xf8E8M0FNU>)
+      outs(%f0 : tensor<?x4096xf32>) {
+  ^bb0(%a: f4E2M1FN, %b: f4E2M1FN, %as: f8E8M0FNU, %bs: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %a, %as : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %b, %bs : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x4096xf32>
+  %h0 = tensor.empty(%m) : tensor<?x4096xbf16>
+  %y0 = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%r0 : tensor<?x4096xf32>) outs(%h0 : tensor<?x4096xbf16>) {
+  ^bb0(%in: f32, %out: bf16):
+    %0 = arith.truncf %in : f32 to bf16
+    linalg.yield %0 : bf16
+  } -> tensor<?x4096xbf16>
+  %w1 = util.global.load @w4 : tensor<1024x2048xi8>
+  %s1 = util.global.load @s4 : tensor<1024x128xi8>
+  %b1 = iree_tensor_ext.bitcast %w1 : tensor<1024x2048xi8> -> tensor<1024x128x32xf4E2M1FN>
+  %bs1 = iree_tensor_ext.bitcast %s1 : tensor<1024x128xi8> -> tensor<1024x128xf8E8M0FNU>
+  %e1 = tensor.empty(%m) : tensor<?x1024xf32>
+  %f1 = linalg.fill ins(%zero : f32) outs(%e1 : tensor<?x1024xf32>) -> tensor<?x1024xf32>
+  %r1 = linalg.generic {indexing_maps = [#x, #w, #xs, #ws, #y], iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %b1, %xs, %bs1 : tensor<?x128x32xf4E2M1FN>, tensor<1024x128x32xf4E2M1FN>, tensor<?x128xf8E8M0FNU>, tensor<1024x128xf8E8M0FNU>)
+      outs(%f1 : tensor<?x1024xf32>) {
+  ^bb0(%a: f4E2M1FN, %b: f4E2M1FN, %as: f8E8M0FNU, %bs: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %a, %as : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %b, %bs : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x1024xf32>
+  %h1 = tensor.empty(%m) : tensor<?x1024xbf16>
+  %y1 = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%r1 : tensor<?x1024xf32>) outs(%h1 : tensor<?x1024xbf16>) {
+  ^bb0(%in: f32, %out: bf16):
+    %0 = arith.truncf %in : f32 to bf16
+    linalg.yield %0 : bf16
+  } -> tensor<?x1024xbf16>
+  %w2 = util.global.load @w5 : tensor<1024x2048xi8>
+  %s2 = util.global.load @s5 : tensor<1024x128xi8>
+  %b2 = iree_tensor_ext.bitcast %w2 : tensor<1024x2048xi8> -> tensor<1024x128x32xf4E2M1FN>
+  %bs2 = iree_tensor_ext.bitcast %s2 : tensor<1024x128xi8> -> tensor<1024x128xf8E8M0FNU>
+  %e2 = tensor.empty(%m) : tensor<?x1024xf32>
+  %f2 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<?x1024xf32>) -> tensor<?x1024xf32>
+  %r2 = linalg.generic {indexing_maps = [#x, #w, #xs, #ws, #y], iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %b2, %xs, %bs2 : tensor<?x128x32xf4E2M1FN>, tensor<1024x128x32xf4E2M1FN>, tensor<?x128xf8E8M0FNU>, tensor<1024x128xf8E8M0FNU>)
+      outs(%f2 : tensor<?x1024xf32>) {
+  ^bb0(%a: f4E2M1FN, %b: f4E2M1FN, %as: f8E8M0FNU, %bs: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %a, %as : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %b, %bs : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x1024xf32>
+  %h2 = tensor.empty(%m) : tensor<?x1024xbf16>
+  %y2 = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%r2 : tensor<?x1024xf32>) outs(%h2 : tensor<?x1024xbf16>) {
+  ^bb0(%in: f32, %out: bf16):
+    %0 = arith.truncf %in : f32 to bf16
+    linalg.yield %0 : bf16
+  } -> tensor<?x1024xbf16>
+  util.return %y0, %y1, %y2 : tensor<?x4096xbf16>, tensor<?x1024xbf16>, tensor<?x1024xbf16>
 }

@@ -134,10 +134,50 @@ def test_queries_keys_and_values_are_one_product(tmp_path: Path) -> None:
     assert [(each.n, each.k) for each in program.report.matmuls] == [(448, _HIDDEN)]
 
 
+class Side(torch.nn.Module):
+    """Linear layers side by side."""
+
+    def __init__(self, size: int, columns: tuple[int, ...]) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(torch.nn.Linear(size, each, bias=False) for each in columns)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(part(x) for part in self.parts)
+
+
+@pytest.mark.slow
+def test_weights_are_put_together_by_units(tmp_path: Path) -> None:
+    """None of them has whole tiles, all of them together do."""
+    columns = (*[320] * 11, 1088)
+    program = compared(Side(512, columns).bfloat16(), 14, numbers(512, 512), weights=tmp_path / "model")
+    assert [each.ukernel for each in program.report.matmuls] == ["mx_f4E2M1FN_f4E2M1FN_f32_m128_n96_k512"]
+
+
+@pytest.mark.slow
+def test_products_of_a_dynamic_number_of_rows_are_one(tmp_path: Path) -> None:
+    module = mxcomp.torch.replace_linears(Projected((1024, 192, 320)).bfloat16().eval())
+    sizes = ({0: torch.export.Dim("rows", min=2, max=4096)},)
+    weights = tmp_path / "model"
+    with torch.no_grad():
+        x = numbers(300, 1, _HIDDEN)
+        program = mxcomp.torch.compile(module, (x,), dynamic_shapes=sizes, parameters=weights, strict=True)
+        assert len(program.report.matmuls) == 1
+        for rows in (2, 70, 300):
+            made = program.run(as_array(x[:rows]), parameters={"model": weights.with_suffix(".irpa")})
+            for result, each in zip(made, module(x[:rows]), strict=True):
+                error = np.abs(np.asarray(result).astype(np.float32) - each.float().numpy())
+                assert error.max() <= 0.02 * float(each.abs().max())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "columns", "matmuls"),
-    [(1, (256, 64, 128), 1), (1, (256, 64, 96), 2), (5, (256, 64, 128, 64, 64), 1), (5, (64, 64, 64), 3)],
+    [
+        (1, (256, 64, 128), 1),
+        (1, (256, 64, 96), 2),
+        (5, (256, 64, 128, 64, 64), 1),
+        (5, (64, 64, 64), 3),
+    ],
 )
 def test_weights_are_constants(rows: int, columns: tuple[int, ...], matmuls: int) -> None:
     """Those that are no whole tiles are a product of their own; of several rows it must be worth to cut them."""
