@@ -15,11 +15,16 @@ After:
     }
     %r = tensor.collapse_shape %d [[0], [1, 2]] … into tensor<16x5120xbf16>
 
-These are attention projections, routers and heads of models that have them unquantised. Of more than 32 rows
-and many columns IREE's own kernels are faster: those stay with IREE.
+These are attention projections, routers and heads of models that have them unquantised. Queries, keys and values are
+one dispatch, whose workgroups read one of their matrices each; a residual that is added behind is part of it. Of more
+than 32 rows and many columns IREE's own kernels are faster: those stay with IREE.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
@@ -29,33 +34,107 @@ from mxcomp.matching.linears import Product
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.packing import standing
-from mxcomp.ukernels.linear import Linear
+from mxcomp.ukernels.attention import COLUMNS
 
 OPTIONS = ("ukernels", "reference")
+
+
+_LATE = 2
+"""The part of compute units that a matrix leaves without a workgroup, at least, where the time of its product is
+latency."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces every such product below `module`."""
     if not options.has_kernels:
         return
+    cus = options.target.cus
     with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == linears.MATMUL]:
-            found = linears.find(op)
-            kernel = None if found is None else found.kernel.spread(options.target.cus)
-            if found is not None and kernel is not None and not options.target.lacks_short_products(kernel.element):
-                _replace(found, kernel)
+        found = [each for op in graph.walk(module, bodies=False) if (each := linears.find(op)) is not None]
+        for together in _together(found, cus):
+            whole = linears.joined(together) if len(together) > 1 else together[0]
+            kernel = whole.kernel.spread(cus)
+            if kernel is not None and not options.target.lacks_short_products(kernel.element):
+                _replace(together, replace(whole, kernel=kernel))
 
 
-def _replace(found: Product, kernel: Linear) -> None:
-    last = found.last
-    with last.context, ir.InsertionPoint(last), standing.named(found.op, "linear", "linear"):
-        x, weights, *bias = found.operands
-        row = build.collapse(x, [[0, 1]]) if kernel.rows == 1 else x
+def _together(found: Sequence[Product], cus: int) -> list[list[Product]]:
+    """Returns products that one dispatch computes, in order: queries, keys and values."""
+    groups: list[list[Product]] = []
+    for each in found:
+        of = next((group for group in groups if linears.join(group[0], each) and _is_better(group, each, cus)), None)
+        if of is None:
+            groups.append([each])
+        else:
+            of.append(each)
+    return groups
+
+
+def _is_better(group: Sequence[Product], more: Product, cus: int) -> bool:
+    """Returns whether a product takes less time as a part of others.
+
+    Of several rows results are slices, whose rows another dispatch may have to put together.
+    """
+    fewest = min(each.kernel.columns for each in (*group, more)) // COLUMNS
+    is_worth = more.kernel.rows == 1 or fewest * _LATE <= cus
+    return is_worth and all(_is_early(value, group[0].last) for value in more.operands[1:])
+
+
+def _is_early(value: ir.Value, op: ir.Operation) -> bool:
+    """Returns whether a tensor is known before an operation, or may be loaded there."""
+    made = graph.producer(value)
+    return made is None or not made.operands or (made.block == op.block and made.is_before_in_block(op))
+
+
+def _replace(together: Sequence[Product], whole: Product) -> None:
+    last, kernel = together[0].last, whole.kernel
+    for value in whole.operands:
+        made = graph.producer(value)
+        if made is not None and not made.operands and made.block == last.block and last.is_before_in_block(made):
+            made.move_before(last)
+    with last.context, ir.InsertionPoint(last), _named(together):
+        rows = range(1 if kernel.rows == 1 else 2)
+        x, *others = whole.operands
+        residual = [_flat(others.pop(), rows)] if kernel.residual else []
         result = kernel.result_type(kernel.workgroups)
-        (tiles,) = standing.dispatch(kernel, [row, weights, *bias], [result], kernel.threads, along=kernel.along)
-        groups = [[0], [1, 2]] if kernel.along else [[0, 1]]
-        made = build.collapse(tiles, groups)
-        if kernel.rows == 1:
-            made = tensor.ExpandShapeOp(last.results[0].type, made, [[0, 1]], [], [1, kernel.columns]).result
-    last.results[0].replace_all_uses_with(made)
-    graph.erase_unused([last.results[0]])
+        operands = [_flat(x, rows), *others, *residual]
+        (tiles,) = standing.dispatch(kernel, operands, [result], kernel.threads, along=kernel.along)
+    with last.context, ir.InsertionPoint(last), last.location:
+        made = build.collapse(tiles, [[0], [1, 2]] if kernel.along else [[0, 1]])
+        ends = list(accumulate(kernel.matrices))
+        parts = [_part(made, end - columns, columns) for columns, end in zip(kernel.matrices, ends, strict=True)]
+        results = [_shaped(part, each.last.results[0].type) for part, each in zip(parts, together, strict=True)]
+    for each, value in zip(together, results, strict=True):
+        each.last.results[0].replace_all_uses_with(value)
+        graph.erase_unused([each.last.results[0]])
+
+
+def _named(together: Sequence[Product]) -> ir.Location:
+    if len(together) == 1:
+        return standing.named(together[0].op, "linear", "linear")
+    where = ir.Location.fused([each.op.location for each in together])
+    return ir.Location.name("mxcomp.linear.linear", childLoc=where)
+
+
+def _flat(value: ir.Value, rows: range) -> ir.Value:
+    """Returns rows as a matrix, or a row as it is without dimensions of size 1."""
+    rank = len(build.static_sizes(value))
+    groups = [list(range(rank))] if len(rows) == 1 else [list(range(rank - 1)), [rank - 1]]
+    return value if rank == len(groups) else build.collapse(value, groups)
+
+
+def _part(value: ir.Value, start: int, columns: int) -> ir.Value:
+    """Returns some columns of a result."""
+    *rows, whole = [size or 0 for size in build.static_sizes(value)]
+    if columns == whole:
+        return value
+    kind = build.tensor_type([*rows, columns], build.element(value))
+    offsets, sizes = [*(0 for _ in rows), start], [*rows, columns]
+    return tensor.ExtractSliceOp(kind, value, [], [], [], offsets, sizes, [1] * len(sizes)).result
+
+
+def _shaped(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
+    """Returns a result with the dimensions of what it replaces."""
+    rank, flat = kind.rank, len(build.static_sizes(value))
+    groups = [list(range(rank))] if flat == 1 else [list(range(rank - 1)), [rank - 1]]
+    return value if rank == flat else tensor.ExpandShapeOp(kind, value, groups, [], list(kind.shape)).result

@@ -515,6 +515,13 @@ def divided(values: ir.Value, by: ir.Value) -> ir.Value:
     return arith.MulFOp(values, splat(inverse, ir.VectorType(values.type).shape[0])).result
 
 
+def widened(values: ir.Value) -> ir.Value:
+    """Returns a vector of floats as f32."""
+    kind = ir.VectorType(values.type)
+    f32 = ir.F32Type.get()
+    return values if kind.element_type == f32 else arith.ExtFOp(ir.VectorType.get(kind.shape, f32), values).result
+
+
 def rounded(values: ir.Value, type_: str) -> ir.Value:
     """Rounds a vector of f32 to a type."""
     if type_ == "f32":

@@ -1,21 +1,24 @@
 """Products of a few rows with weights of 16 bits: split-K over the waves of a workgroup, operands directly to
 registers.
 
-    result[M, 16 columns] = x[M, K] · weights[16 columns, K]ᵀ (+ bias)
+    result[M, 16 columns] = x[M, K] · weights[16 columns, K]ᵀ (+ bias) (+ residual, behind the rounding)
 
 They are bound by reading the weights once. A workgroup has some fragments of 16 columns, and all rows. Units of 64
 elements along K, in which each row of weights is a cache line, are distributed to waves cyclically. A wave loads all of
 its units at once, or as many as registers have room for, with the next ones in flight. At the end parts are summed in
 the order of waves.
+
+Columns may be those of several matrices: queries, keys and values. A workgroup reads one of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import partial
+from itertools import accumulate, product
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
@@ -44,6 +47,8 @@ class Linear:
         result: The type of an element of the result.
         bias: That of what is added to each row, if anything is.
         wide: Fragments along columns that a workgroup has.
+        parts: The columns of each of several matrices, which are together those of the result.
+        residual: A tensor as the result is added to what is rounded, and the sum rounded again.
     """
 
     rows: int
@@ -53,13 +58,21 @@ class Linear:
     result: str
     bias: str | None = None
     wide: int = 1
+    parts: tuple[int, ...] = ()
+    residual: bool = False
+
+    @property
+    def matrices(self) -> tuple[int, ...]:
+        """The columns of each matrix of weights."""
+        return self.parts or (self.columns,)
 
     @property
     def name(self) -> str:
         """The name, for example mx_linear_bf16_m16_n5120_k2880_by32_bias_bf16_to_bf16."""
-        sizes = f"m{self.rows}_n{self.columns}_k{self.depth}_by{self.width}"
-        bias = f"_bias_{self.bias}" if self.bias else ""
-        return f"mx_linear_{self.element}_{sizes}{bias}_to_{self.result}"
+        columns = "_".join(map(str, self.matrices))
+        sizes = f"m{self.rows}_n{columns}_k{self.depth}_by{self.width}"
+        bias, residual = f"_bias_{self.bias}" if self.bias else "", "_residual" if self.residual else ""
+        return f"mx_linear_{self.element}_{sizes}{bias}{residual}_to_{self.result}"
 
     @property
     def objection(self) -> str:
@@ -96,7 +109,7 @@ class Linear:
 
     def _takes(self, wide: int) -> bool:
         """Returns whether there are several times as many columns, as IREE would drop a dimension of size 1."""
-        return self.columns % (wide * COLUMNS) == 0 and self.columns > wide * COLUMNS
+        return all(each % (wide * COLUMNS) == 0 for each in self.matrices) and self.columns > wide * COLUMNS
 
     @property
     def workgroups(self) -> int:
@@ -123,9 +136,11 @@ class Linear:
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        bias = [build.tensor_type([self.columns], self.bias)] if self.bias else []
-        x = build.tensor_type([*attention.kept([self.rows]), self.depth], self.element)
-        return [x, build.tensor_type([self.columns, self.depth], self.element), *bias]
+        rows = attention.kept([self.rows])
+        weights = [build.tensor_type([each, self.depth], self.element) for each in self.matrices]
+        biases = [build.tensor_type([each], self.bias) for each in self.matrices] if self.bias else []
+        residual = [build.tensor_type([*rows, self.columns], self.result)] if self.residual else []
+        return [build.tensor_type([*rows, self.depth], self.element), *weights, *biases, *residual]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
@@ -149,16 +164,24 @@ class _Writing:
         self.lane = (threads.number % LANES).here
         self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
         buffers = [_flat(value) for value in given[: len(spec.inputs)]]
-        (self.x, x_from), (self.weights, weights_from), *bias = buffers
-        self.bias = bias[0] if bias else None
+        count = len(spec.matrices)
+        (self.x, x_from), self.weights, rest = buffers[0], buffers[1 : count + 1], buffers[count + 1 :]
+        self.residual = rest.pop() if spec.residual else None
+        self.biases = rest
         self.steps = 2 if spec.depth % (2 * DEPTH) == 0 else 1
         self.unit = self.steps * DEPTH
         self.units = spec.depth // self.unit
-        along, down = spec.fragments
+        _, down = spec.fragments
         self.rows_of_x = [self._row(x_from, self.column + n * COLUMNS, spec.rows) for n in range(down)]
-        self.rows_of_weights = [
-            self._row(weights_from, self.first + self.column + n * COLUMNS, spec.columns) for n in range(along)
-        ]
+        self.starts = list(accumulate(spec.matrices, initial=0))
+
+    def _of_matrix(self, kinds: Sequence[ir.Type], write: Callable[[int], Values], number: int = 0) -> Values:
+        """Returns what `write` makes of the matrix of this workgroup, by its number."""
+        if number + 1 == len(self.spec.matrices):
+            return write(number)
+        is_it = self.first < self.starts[number + 1]
+        following = partial(self._of_matrix, kinds, write, number + 1)
+        return builder.either(is_it, kinds, partial(write, number), following)
 
     def _row(self, start: Index, row: Index, count: int) -> Index:
         """Returns the index of a lane's part of a row, or an out-of-bounds one for a missing row."""
@@ -189,19 +212,26 @@ class _Writing:
 
     def _loaded(self, first: Index, count: int) -> Values:
         """Loads the wave's units from one on, with zeros beyond the last one."""
-        loaded: Values = []
+        kind = ir.VectorType.get([LANE], ir.Type.parse(self.spec.element))
+        kinds = [kind] * (count * self.steps * sum(self.spec.fragments))
+        return self._of_matrix(kinds, partial(self._loaded_of, first, count))
+
+    def _loaded_of(self, first: Index, count: int, matrix: int) -> Values:
+        rows, loaded = self._rows(matrix), list[ir.Value]()
         for number in range(count):
             unit = ((first + number) * _WAVES + self.wave).here
             is_there = unit < self.units
-            for (source, row), step in product(self._rows, range(self.steps)):
+            for (source, row), step in product(rows, range(self.steps)):
                 at = select(is_there, row + unit * self.unit + step * DEPTH, _BEYOND)
                 loaded.append(load(source, [at], LANE, alignment=LANE * _BYTES))
         builder.sched_barrier()
         return loaded
 
-    @property
-    def _rows(self) -> list[tuple[ir.Value, Index]]:
-        return [*((self.weights, row) for row in self.rows_of_weights), *((self.x, row) for row in self.rows_of_x)]
+    def _rows(self, matrix: int) -> list[tuple[ir.Value, Index]]:
+        weights, start = self.weights[matrix]
+        columns = [self.first + -self.starts[matrix] + self.column + n * COLUMNS for n in range(self.spec.wide)]
+        of_weights = [self._row(start, column, self.spec.matrices[matrix]) for column in columns]
+        return [*((weights, row) for row in of_weights), *((self.x, row) for row in self.rows_of_x)]
 
     def _multiplied(self, loaded: Values, acc: Values) -> Values:
         along, down = self.spec.fragments
@@ -230,17 +260,26 @@ class _Writing:
         """Stores four neighbours of a row. Missing or already stored rows go beyond the end of the buffer."""
         spec, (along, down) = self.spec, self.spec.fragments
         row, column = self.mine % down * COLUMNS + self.column, self.mine // down * COLUMNS + self.quarter * VALUES
-        if self.bias is not None:
-            source, start = self.bias
-            more = load(source, [start + self.first + column], VALUES)
-            (total,) = builder.sums([total], [more if spec.bias == "f32" else arith.ExtFOp(total.type, more).result])
+        if spec.bias is not None:
+            kind = ir.VectorType.get([VALUES], ir.Type.parse(spec.bias))
+            (more,) = self._of_matrix([kind], lambda matrix: [self._bias(matrix, column)])
+            (total,) = builder.sums([total], [attention.widened(more)])
         is_stored = builder.both(self.wave < along * down, row < spec.rows)
+        if self.residual is not None:
+            source, start = self.residual
+            at = select(row < spec.rows, start + row * spec.columns + self.first + column, _BEYOND)
+            rounded = attention.rounded(total, spec.result)
+            (total,) = builder.sums([attention.widened(rounded)], [attention.widened(load(source, [at], VALUES))])
         value, size = attention.rounded(total, spec.result), 4 if spec.result == "f32" else _BYTES
         if spec.rows == 1:
             self.threads.store([value], [1, VALUES], [0, select(is_stored, column, BEYOND // size)])
         else:
             place = select(is_stored, row, BEYOND // (size * spec.columns) + 1)
             self.threads.store([value], [1, 1, VALUES], [place, 0, column])
+
+    def _bias(self, matrix: int, column: Index) -> ir.Value:
+        source, start = self.biases[matrix]
+        return load(source, [start + self.first + -self.starts[matrix] + column], VALUES)
 
 
 _BEYOND = BEYOND // _BYTES

@@ -1,4 +1,4 @@
-"""Finds products of a few rows of bf16 or f16 with stored weights of the same type, and their bias.
+"""Finds products of a few rows of bf16 or f16 with stored weights of the same type, with their bias and residual.
 
     %t = linalg.transpose ins(%w : tensor<5120x2880xbf16>) … permutation = [1, 0]
     %p = linalg.matmul ins(%x, %t : tensor<16x2880xbf16>, …) outs(%zero) -> tensor<16x5120xf32>
@@ -32,6 +32,7 @@ from mxcomp.ukernels.linear import Linear
 MATMUL = "linalg.matmul"
 _ELEMENTS = ("bf16", "f16")
 _STORED = ("util.global.load", "hal.tensor.import", "arith.constant", "util.optimization_barrier")
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 _MATRIX = 2
 
 
@@ -86,7 +87,41 @@ def _with_what_follows(found: Product) -> Product:
     user = graph.only_user(found.last)
     if user is None or not is_rounding(user) or (kind := str(build.element(user.results[0]))) not in _ELEMENTS:
         return found
-    return replace(found, last=user, kernel=replace(found.kernel, result=kind))
+    return _with_residual(replace(found, last=user, kernel=replace(found.kernel, result=kind)))
+
+
+def _with_residual(found: Product) -> Product:
+    """Adds a tensor of the result's type that is added to it, whatever dimensions its rows have."""
+    value = found.last.results[0]
+    while (user := graph.only_user(value.owner.operation)) is not None and user.name in _RESHAPES:
+        value = user.results[0]
+    *_, columns = build.static_sizes(value)
+    if user is None or columns != found.kernel.columns or not is_elementwise(user) or len(inputs(user)) != 2:
+        return found
+    identity, made = ir.AffineMap.get_identity(len(build.static_sizes(value))), graph.producer(yielded(user))
+    if (indexing_maps(user) or []) != [identity] * 3 or made is None or made.name != "arith.addf":
+        return found
+    others = [each for each in inputs(user) if each != value]
+    is_sum = set(made.operands) == {_argument(user, 0), _argument(user, 1)}
+    if not is_sum or len(others) != 1 or user.results[0].type != value.type or others[0].type != value.type:
+        return found
+    return replace(found, last=user, operands=(*found.operands, others[0]), kernel=replace(found.kernel, residual=True))
+
+
+def joined(products: Sequence[Product]) -> Product:
+    """Returns products of the same rows as one, the columns of whose result are theirs in order."""
+    first = products[0]
+    x, *_ = first.operands
+    columns = tuple(each.kernel.columns for each in products)
+    kernel = replace(first.kernel, columns=sum(columns), parts=columns)
+    operands = (each.operands[number] for number in range(1, len(first.operands)) for each in products)
+    return replace(first, operands=(x, *operands), kernel=kernel)
+
+
+def join(one: Product, other: Product) -> bool:
+    """Returns whether products of the same rows differ in their weights, biases and columns only."""
+    same = one.operands[0] == other.operands[0] and one.op.block == other.op.block and one.op != other.op
+    return same and not one.kernel.residual and replace(one.kernel, columns=other.kernel.columns) == other.kernel
 
 
 def _biased(found: Product) -> Product | None:

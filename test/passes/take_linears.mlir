@@ -4,6 +4,10 @@
 #same = affine_map<(m, n) -> (m, n)>
 #row = affine_map<(m, n) -> (n)>
 #column = affine_map<(m, n) -> (m)>
+#x = affine_map<(m, n, k) -> (m, k)>
+#w = affine_map<(m, n, k) -> (n, k)>
+#y = affine_map<(m, n, k) -> (m, n)>
+#cube = affine_map<(b, m, n) -> (b, m, n)>
 
 // Bias and rounding become part of the kernel; weights are read as they are stored. 320 fragments of 16 columns are two
 // for each workgroup: no compute unit gets two workgroups.
@@ -82,6 +86,86 @@ util.func public @row(%x: tensor<1x96xf16>, %w: tensor<128x96xf16>, %b: tensor<1
     linalg.yield %1 : f32
   } -> tensor<1x128xf32>
   util.return %s : tensor<1x128xf32>
+}
+
+// Products of the same rows are one; what is behind the rounding of the third, a residual of three dimensions, is not the
+// others', so that it is a dispatch by itself.
+
+// CHECK-LABEL: util.func public @several(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<1x96xf16>, %[[Q:[a-z0-9]+]]: tensor<128x96xf16>, %[[K:[a-z0-9]+]]: tensor<32x96xf16>, %[[O:[a-z0-9]+]]: tensor<128x96xf16>, %[[R:[a-z0-9]+]]: tensor<1x1x128xf16>
+// CHECK: %[[BOTH:.+]] = flow.dispatch.region -> (tensor<10x16xf16>)
+// CHECK: linalg.generic {{.+}} ins(%{{.+}}, %[[Q]], %[[K]] : {{.+}}"mx_linear_f16_m1_n128_32_k96_by16_to_f16"
+// CHECK: %[[FLAT:.+]] = tensor.collapse_shape %[[BOTH]]
+// CHECK-DAG: tensor.extract_slice %[[FLAT]][0] [128] [1]
+// CHECK-DAG: tensor.extract_slice %[[FLAT]][128] [32] [1]
+// CHECK: %[[ROW:.+]] = tensor.collapse_shape %[[R]]
+// CHECK: flow.dispatch.region -> (tensor<8x16xf16>)
+// CHECK: linalg.generic {{.+}} ins(%{{.+}}, %[[O]], %[[ROW]] : {{.+}}"mx_linear_f16_m1_n128_k96_by16_residual_to_f16"
+// CHECK-NOT: linalg.matmul
+// CHECK: util.return
+util.func public @several(%x: tensor<1x96xf16>, %q: tensor<128x96xf16>, %k: tensor<32x96xf16>, %o: tensor<128x96xf16>, %r: tensor<1x1x128xf16>)
+    -> (tensor<1x128xf16>, tensor<1x32xf16>, tensor<1x1x128xf16>) {
+  %zero = arith.constant 0.0 : f32
+  %f = tensor.empty() : tensor<1x128xf32>
+  %fk = tensor.empty() : tensor<1x32xf32>
+  %h = tensor.empty() : tensor<1x128xf16>
+  %hk = tensor.empty() : tensor<1x32xf16>
+  %z = linalg.fill ins(%zero : f32) outs(%f : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %zk = linalg.fill ins(%zero : f32) outs(%fk : tensor<1x32xf32>) -> tensor<1x32xf32>
+  %pq = linalg.matmul indexing_maps = [#x, #w, #y] ins(%x, %q : tensor<1x96xf16>, tensor<128x96xf16>) outs(%z : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %pk = linalg.matmul indexing_maps = [#x, #w, #y] ins(%x, %k : tensor<1x96xf16>, tensor<32x96xf16>) outs(%zk : tensor<1x32xf32>) -> tensor<1x32xf32>
+  %po = linalg.matmul indexing_maps = [#x, #w, #y] ins(%x, %o : tensor<1x96xf16>, tensor<128x96xf16>) outs(%z : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %rq = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%pq : tensor<1x128xf32>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %0 = arith.truncf %a : f32 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  %rk = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%pk : tensor<1x32xf32>) outs(%hk : tensor<1x32xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %0 = arith.truncf %a : f32 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x32xf16>
+  %ro = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%po : tensor<1x128xf32>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %0 = arith.truncf %a : f32 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  %e3 = tensor.expand_shape %ro [[0, 1], [2]] output_shape [1, 1, 128] : tensor<1x128xf16> into tensor<1x1x128xf16>
+  %h3 = tensor.empty() : tensor<1x1x128xf16>
+  %s = linalg.generic {indexing_maps = [#cube, #cube, #cube], iterator_types = ["parallel", "parallel", "parallel"]} ins(%r, %e3 : tensor<1x1x128xf16>, tensor<1x1x128xf16>) outs(%h3 : tensor<1x1x128xf16>) {
+  ^bb0(%a: f16, %b: f16, %c: f16):
+    %0 = arith.addf %a, %b : f16
+    linalg.yield %0 : f16
+  } -> tensor<1x1x128xf16>
+  util.return %rq, %rk, %s : tensor<1x128xf16>, tensor<1x32xf16>, tensor<1x1x128xf16>
+}
+
+// The second product is not joined, whose weights are only known behind the first, nor is what is subtracted a residual.
+
+// CHECK-LABEL: util.func public @apart(
+// CHECK: "mx_linear_f16_m1_n128_k128_by16_to_f16"
+// CHECK: linalg.generic
+// CHECK: arith.subf
+// CHECK: "mx_linear_f16_m1_n128_k128_by16_to_f32"
+util.func public @apart(%x: tensor<1x128xf16>, %q: tensor<128x128xf16>, %r: tensor<1x128xf16>, %k: tensor<128x128xf16>) -> (tensor<1x128xf16>, tensor<1x128xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %f = tensor.empty() : tensor<1x128xf32>
+  %h = tensor.empty() : tensor<1x128xf16>
+  %z = linalg.fill ins(%zero : f32) outs(%f : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %pq = linalg.matmul indexing_maps = [#x, #w, #y] ins(%x, %q : tensor<1x128xf16>, tensor<128x128xf16>) outs(%z : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %rq = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%pq : tensor<1x128xf32>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %0 = arith.truncf %a : f32 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  %s = linalg.generic {indexing_maps = [#same, #same, #same], iterator_types = ["parallel", "parallel"]} ins(%r, %rq : tensor<1x128xf16>, tensor<1x128xf16>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f16, %b: f16, %c: f16):
+    %0 = arith.subf %a, %b : f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  %later = util.optimization_barrier %k : tensor<128x128xf16>
+  %pk = linalg.matmul indexing_maps = [#x, #w, #y] ins(%x, %later : tensor<1x128xf16>, tensor<128x128xf16>) outs(%z : tensor<1x128xf32>) -> tensor<1x128xf32>
+  util.return %s, %pk : tensor<1x128xf16>, tensor<1x128xf32>
 }
 
 // These stay: sums that begin with something, weights that are computed, too many rows, columns that are no fragments,

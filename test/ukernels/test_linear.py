@@ -16,7 +16,8 @@ from mxcomp.ukernels.linear import Linear
 
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 ROUNDING = {"bf16": 2**-8, "f16": 2**-11, "f32": 0.0}
-MODULE = Template((Path(__file__).parent / "linear.mlir.in").read_text())
+MODULE, SEVERAL = (Template((Path(__file__).parent / f"{name}.mlir.in").read_text()) for name in ("linear", "linears"))
+_SEVERAL = ((1, 192, 48, 320), (16, 4096, 512, 256), (1, 1280, 64, 4096))
 
 
 def check(rows: int, columns: int, depth: int, kind: str, result: str) -> None:
@@ -50,6 +51,34 @@ def check(rows: int, columns: int, depth: int, kind: str, result: str) -> None:
 def test_results(rows: int, columns: int, depth: int, kind: str, result: str) -> None:
     """Of one row and of several, in all of whose units registers have room, and in turns of a loop."""
     check(rows, columns, depth, kind, result)
+
+
+def check_several(rows: int, columns: int, few: int, depth: int) -> None:
+    """Queries, keys and values in one dispatch, and a product with a residual in another."""
+    program = mxcomp.compile(SEVERAL.substitute(m=rows, n=columns, few=few, k=depth), strict=True)
+    rng = np.random.default_rng(rows * columns + depth)
+    shapes: list[tuple[int, ...]] = [(rows, depth), *(shape for n in (columns, few, few) for shape in ((n, depth), (n,)))]
+    shapes += [(rows, depth), (columns, depth), (columns,), (1, rows, columns)]
+    given = [(rng.standard_normal(each) * np.exp2(rng.integers(-2, 3, each))).astype(TYPES["bf16"]) for each in shapes]
+    found = program.run(*given)
+    x, wq, bq, wk, bk, wv, bv, y, wo, bo, residual = (each.astype(np.float64) for each in given)
+    for value, (a, weights, bias) in zip(found, ((x, wq, bq), (x, wk, bk), (x, wv, bv), (y, wo, bo)), strict=True):
+        expected, error = a @ weights.T + bias, 2**-8
+        most = np.abs(a) @ np.abs(weights).T + np.abs(bias)
+        allowed = error * np.abs(expected) + depth * 2.0**-24 * most
+        if value.ndim == 3:
+            expected = expected + residual
+            allowed = allowed + error * np.abs(expected) + error * allowed
+        assert np.all(np.abs(value.astype(np.float64) - expected) <= allowed)
+    owners = [each.owner for each in program.profile(*given).dispatches]
+    assert len([each for each in owners if each.startswith("linear")]) == 2
+
+
+@pytest.mark.parametrize(
+    "sizes", [(5, 64, 32, 320), *(pytest.param(each, marks=pytest.mark.slow) for each in _SEVERAL)]
+)
+def test_several(sizes: tuple[int, int, int, int]) -> None:
+    check_several(*sizes)
 
 
 @pytest.mark.slow

@@ -137,9 +137,9 @@ class Examiner:
         """Sets `examination`, from some of the workgroups in full; the mean of their counters is multiplied."""
         program = TracedProgram.of(dispatch.program)
         with np.errstate(all="ignore"):
-            traces = _sampled(dispatch, program)
+            traces, probes = _sampled(dispatch, program)
             trace = max(traces, key=lambda each: each.steps)
-            survey = Survey(dispatch, program, trace)
+            survey = Survey(dispatch, program, [trace, *probes])
             depends = _depends(dispatch, program, trace) if self._asks else ""
             self.examination = replace(_examination(dispatch, traces, trace, survey), depends=depends)
         total: Counters = Counter()
@@ -159,8 +159,8 @@ _MOST_STEPS = 200_000
 first: where control flow depends on data that is not there, they may not end."""
 
 
-def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
-    """Returns the trace of the first workgroup alone if others execute as much, else those of a sample.
+def _sampled(dispatch: Dispatch, program: TracedProgram) -> tuple[list[Trace], list[Trace]]:
+    """Returns the trace of the first workgroup alone if others execute as much, else those of a sample; and all traces.
 
     The sample has the first and the last workgroup, one of which is the longest where the length follows the number.
     """
@@ -176,10 +176,11 @@ def _sampled(dispatch: Dispatch, program: TracedProgram) -> list[Trace]:
     try:
         probes = [traced(number) for number in {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}]
         if all(each.steps == first.steps for each in probes):
-            return [first]
-        return [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
+            return [first], [first, *probes]
+        found = [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
+        return found, found
     except SimulationError:
-        return [first]
+        return [first], [first]
 
 
 def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:

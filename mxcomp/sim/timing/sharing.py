@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 
 import numpy as np
@@ -37,14 +37,24 @@ def global_kind(i: Instruction) -> str:
 
 
 class Survey:
-    """The data that a workgroup loads: a number for each stream, equal for workgroups that load the same lines."""
+    """The data that a workgroup loads: a number for each stream, equal for workgroups that load the same lines.
 
-    def __init__(self, dispatch: Dispatch, program: TracedProgram, trace: Trace) -> None:
+    Of several traces the first is that of what most workgroups do; the others have streams that it has not.
+    """
+
+    def __init__(self, dispatch: Dispatch, program: TracedProgram, traces: Sequence[Trace]) -> None:
         self.dispatch, self.program = dispatch, program
-        memory = dispatch.memory
         found: dict[Stream, list[NDArray[np.int64]]] = {}
         self.look: dict[int, int] = {}
         """The number of accesses after which a stream is first met, for each wave that meets one."""
+        for trace in traces:
+            found = self._streams(trace, found) | found
+        self.streams = list(found)
+        self.bytes = np.array([LINE_BYTES * len(np.unique(np.concatenate(lines))) for lines in found.values()], float)
+
+    def _streams(self, trace: Trace, known: Collection[Stream]) -> dict[Stream, list[NDArray[np.int64]]]:
+        """Returns the lines that a workgroup loads of each stream, and sees to it that new ones are met."""
+        found: dict[Stream, list[NDArray[np.int64]]] = {}
         for wave, (codes, accesses) in enumerate(zip(trace.codes, trace.accesses, strict=True)):
             steps = np.flatnonzero(accesses >= 0)
             for met, step in enumerate(steps.tolist()):
@@ -53,12 +63,11 @@ class Survey:
                 instruction = trace.instructions[codes[step]]
                 if not len(touched) or global_kind(instruction) != "load":
                     continue
-                stream = _stream(instruction, int(touched[0]), memory)
-                if stream not in found:
-                    self.look[wave] = met + 1
+                stream = _stream(instruction, int(touched[0]), self.dispatch.memory)
+                if stream not in found and stream not in known:
+                    self.look[wave] = max(self.look.get(wave, 0), met + 1)
                 found.setdefault(stream, []).append(touched)
-        self.streams = list(found)
-        self.bytes = np.array([LINE_BYTES * len(np.unique(np.concatenate(lines))) for lines in found.values()], float)
+        return found
 
     def of(self, workgroup: Workgroup) -> NDArray[np.int64]:
         """Returns int64[streams]: the first line of each stream, −1 where the workgroup does not load from it."""
