@@ -57,7 +57,8 @@ def check_several(rows: int, columns: int, few: int, depth: int) -> None:
     """Queries, keys and values in one dispatch, and a product with a residual in another."""
     program = mxcomp.compile(SEVERAL.substitute(m=rows, n=columns, few=few, k=depth), strict=True)
     rng = np.random.default_rng(rows * columns + depth)
-    shapes: list[tuple[int, ...]] = [(rows, depth), *(shape for n in (columns, few, few) for shape in ((n, depth), (n,)))]
+    shapes: list[tuple[int, ...]] = [(rows, depth)]
+    shapes += [shape for n in (columns, few, few) for shape in ((n, depth), (n,))]
     shapes += [(rows, depth), (columns, depth), (columns,), (1, rows, columns)]
     given = [(rng.standard_normal(each) * np.exp2(rng.integers(-2, 3, each))).astype(TYPES["bf16"]) for each in shapes]
     found = program.run(*given)
