@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mxcomp.passes import PASSES, workarounds
-from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Unshown, Workaround
+from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Workaround
 
 PLACES = {
     "Arguments and results": workarounds.ENTRY,
@@ -27,7 +27,7 @@ that show the fault, which can be filed as it is. The tables follow the order of
 pass goes, with its report, its test and its name in `passes/workarounds/__init__.py`. A new release of IREE is a reason
 to look at all of them: each says the releases it is for. Where nothing stands under "upstream", no issue was found.
 
-A new workaround is these three files and the name; one that no small program shows is `Unshown`, and has no report.
+A new workaround is these three files and the name.
 What a model cannot have from a plugin, as a stock iree-compile would get it wrong, `mxcomp/plugin/stock.py` refuses by
 the same conditions.
 """
@@ -42,16 +42,14 @@ AFTER = """
 
 def page() -> str:
     """This file is written by `pytest test/passes/test_workarounds.py --update-docs`."""
-    return "\n".join([BEFORE, *_tables(), *_unshown(), *_left(), AFTER.strip()]) + "\n"
+    return "\n".join([BEFORE, *_tables(), *_left(), AFTER.strip()]) + "\n"
 
 
 def _tables() -> Iterator[str]:
     for title, names in PLACES.items():
         known = {name: workarounds.workaround(name) for name in names}
-        rows = [_row(name, each) for name, each in known.items() if not isinstance(each.stock, Unshown)]
-        if rows:
-            yield f"## {title}\n\n| fault | stock IREE | upstream | pass |\n|---|---|---|---|"
-            yield "\n".join(rows) + "\n"
+        yield f"## {title}\n\n| fault | stock IREE | upstream | pass |\n|---|---|---|---|"
+        yield "\n".join(_row(name, each) for name, each in known.items()) + "\n"
 
 
 def _row(name: str, known: Workaround) -> str:
@@ -68,8 +66,6 @@ def _stock(known: Workaround) -> str:
             return "computes other values"
         case Omits(phase, _):
             return f"leaves it out at `{phase}`"
-        case Unshown():
-            return ""
 
 
 def _upstream(known: Workaround) -> str:
@@ -81,17 +77,8 @@ def _link(name: str) -> str:
     return f"[{name.removeprefix('mxcomp-')}](../passes/{PASSES[name].replace('.', '/')}.py)"
 
 
-def _unshown() -> Iterator[str]:
-    yield "## Seen in programs that are not small\n\nNo test says when these are mended.\n\n| fault | seen in | pass |"
-    yield "|---|---|---|"
-    for name in workarounds.ALL:
-        known = workarounds.workaround(name)
-        if isinstance(known.stock, Unshown):
-            yield f"| {known.fault} | {known.stock.seen} | {_link(name)} |"
-
-
 def _left() -> Iterator[str]:
-    yield "\n## Not worked around\n\n| fault | left |\n|---|---|"
+    yield "## Not worked around\n\n| fault | left |\n|---|---|"
     for name in workarounds.ALL:
         known = workarounds.workaround(name)
         if known.left:

@@ -61,6 +61,15 @@ def tied(arguments: Iterable[int]) -> ir.ArrayAttr:
     return ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), number) for number in arguments])
 
 
+def with_workload(dispatch: ir.Operation, workload: Sequence[ir.Value]) -> ir.Operation:
+    """Returns a copy of the dispatch at the insertion point, whose workgroups are computed from these operands."""
+    count, *others = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])
+    attributes = {name: dispatch.attributes[name] for name in dispatch.attributes}
+    attributes[SEGMENTS] = ir.DenseI32ArrayAttr.get([len(workload), *others])
+    kinds, operands = [result.type for result in dispatch.results], [*workload, *list(dispatch.operands)[count:]]
+    return ir.Operation.create(DISPATCH, kinds, operands, attributes, loc=dispatch.location)
+
+
 def with_operands(
     dispatch: ir.Operation,
     workload: Sequence[ir.Value] = (),

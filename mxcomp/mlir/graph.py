@@ -166,6 +166,13 @@ def without_cast(value: ir.Value) -> ir.Value:
     return look_through(value, ("tensor.cast",))
 
 
+def replace(op: ir.Operation, new: ir.Operation) -> None:
+    """Erases an operation, whose results another one has."""
+    for old, result in zip(op.results, new.results, strict=True):
+        old.replace_all_uses_with(result)
+    op.erase()
+
+
 def erase_dead(op: ir.Operation) -> None:
     """Erases an unused operation, and the empty tensors that only it used."""
     if any(True for result in op.results for _ in result.uses):

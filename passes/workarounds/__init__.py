@@ -24,9 +24,13 @@ class Refuses:
 
 @dataclass(frozen=True)
 class Crashes:
-    """IREE ends the process; `says` is a regular expression that the backtrace matches."""
+    """IREE ends the process; the backtrace has `says`.
+
+    Where it reads memory that nothing was written to, `fill` is the byte that glibc fills new memory with.
+    """
 
     says: str
+    fill: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,14 +48,7 @@ class Omits:
     pattern: str
 
 
-@dataclass(frozen=True)
-class Unshown:
-    """No small program is known that shows the fault; `seen` is where it was seen."""
-
-    seen: str
-
-
-Symptom: TypeAlias = Refuses | Crashes | Computes | Omits | Unshown
+Symptom: TypeAlias = Refuses | Crashes | Computes | Omits
 
 
 @dataclass(frozen=True)
@@ -91,10 +88,9 @@ UNRECOGNISED = (
     "mxcomp-legalise-constants",
     "mxcomp-legalise-truncations",
 )
-CONSTANT = ("mxcomp-defer-narrow", "mxcomp-defer-strided-slices", "mxcomp-keep-splats")
+CONSTANT = ("mxcomp-defer-narrow",)
 LEFT_TO_IREE = (
     "mxcomp-fall-back",
-    "mxcomp-outline-slices",
     "mxcomp-sum-in-f32",
     "mxcomp-extend-elements",
     "mxcomp-keep-slices-behind",
@@ -105,7 +101,6 @@ LEFT_TO_IREE = (
 NARROW = ("mxcomp-unpack-elements", "mxcomp-keep-reads-behind")
 OTHERS = (
     "mxcomp-legalise-reductions",
-    "mxcomp-keep-from-one-scale",
     "mxcomp-legalise-zeros",
     "mxcomp-split-subscripts",
     "mxcomp-legalise-few-rows",
@@ -124,7 +119,7 @@ OTHERS = (
 )
 OUTLINED = ("mxcomp-assume-operands",)
 DISPATCHES = (
-    "mxcomp-renumber-workloads",
+    "mxcomp-deduplicate-workloads",
     "mxcomp-separate-variables",
     "mxcomp-keep-for-steps",
     "mxcomp-keep-for-callers",

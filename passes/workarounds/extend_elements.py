@@ -1,7 +1,7 @@
 """mxcomp-extend-elements: gives a contraction that was not recognised its elements and scales as f32.
 
-So nothing takes it for a scaled matmul: of scales of 8 bits in shared memory, IREE reads some that no lane wrote.
-6-bit elements are mxcomp-unpack-elements's.
+So nothing takes it for a scaled matmul: IREE lays elements out for scaled MFMA then, and fails over blocks that the
+instruction has not. 6-bit elements are mxcomp-unpack-elements's.
 
 Before (of what looks like a scaled matmul, and is none of ours):
 
@@ -32,11 +32,11 @@ from mxcomp.mlir import build, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
-from mxcomp.passes.workarounds import Unshown, Workaround
+from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(
-    fault="8-bit scales of a contraction in shared memory may be read where no lane wrote them.",
-    stock=Unshown("a vector for each matrix of a batch, blocks of 16: reads of LDS that was never written"),
+    fault="A contraction of scaled elements with blocks of 16 is taken for one that scaled MFMA computes.",
+    stock=Refuses("expected swizzle_hint operand to be defined by a memref.alloc"),
 )
 
 

@@ -1,6 +1,6 @@
 """mxcomp-keep-slices-behind: keeps slices of values computed from a matmul that is left to IREE behind it.
 
-IREE moves them in front of dequantisation, and fails.
+IREE moves them in front of the product, behind the dequantisation of its operands, and fails.
 
 Before:
 
@@ -23,13 +23,12 @@ from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import is_elementwise
 from mxcomp.options import Options
-from mxcomp.passes.workarounds import Unshown, Workaround
+from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(
-    fault="A slice of a product of values that are looked up moves in front of it, and does not compile.",
-    stock=Unshown(
-        "6-bit elements, decoded from bytes, in a product of 17 by 65 of which 6 by 28 are taken; IR of 120 lines"
-    ),
+    fault="A slice of what is computed from a product moves in front of it, and its kernel cannot be distributed.",
+    stock=Refuses("failed on workgroup distribution verification"),
+    left="Products that are no scaled matmuls.",
 )
 
 

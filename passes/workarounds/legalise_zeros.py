@@ -28,11 +28,11 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
-from mxcomp.passes.workarounds import Unshown, Workaround
+from mxcomp.passes.workarounds import Crashes, Workaround
 
 WORKAROUND = Workaround(
     fault="Subscripts that are 0 are taken for loops where a transposition moves across an operation.",
-    stock=Unshown("a bias of 1 by 128, read at 0 and n; it reads memory of others, and seldom crashes over it"),
+    stock=Crashes("getSingleTransposedInputOperand", fill=85),
 )
 
 

@@ -70,6 +70,4 @@ def _place(dispatch: ir.Operation) -> None:
         argument_dims=[size for dim in dims for size in dim],
         tied_operands=dispatches.tied(range(first, first + len(targets))),
     )
-    for old, result in zip(dispatch.results, new.results, strict=True):
-        old.replace_all_uses_with(result)
-    dispatch.erase()
+    graph.replace(dispatch, new)

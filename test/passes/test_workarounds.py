@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from mxcomp import pipeline
 from mxcomp.errors import CompileError
 from mxcomp.mlir.session import Session
 from mxcomp.passes import workarounds
-from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Unshown, Workaround
+from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Workaround
 from mxcomp.run import runtime
 from mxcomp.run.runtime import RunError
 
@@ -32,7 +33,6 @@ FOLDER = ROOT / "passes" / "workarounds"
 PAGE = ROOT / "docs" / "iree.md"
 FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
 KNOWN = {name: workarounds.workaround(name) for name in workarounds.ALL}
-SHOWN = [name for name, each in KNOWN.items() if not isinstance(each.stock, Unshown)]
 SLOW = (Crashes, Computes)
 """Those of which a process, or a kernel, has to run."""
 
@@ -80,9 +80,10 @@ def is_there(name: str, known: Workaround) -> bool:
                 stock(report.text)
             except CompileError as error:
                 return re.search(says, "\n".join(error.diagnostics)) is not None
-        case Crashes(says):
+        case Crashes(says, fill):
             command = [Path(sys.executable).with_name("iree-compile"), "-", *FLAGS, "-o", "/dev/null"]
-            done = subprocess.run(command, input=report.text, text=True, capture_output=True)
+            around = os.environ | ({"MALLOC_PERTURB_": str(fill)} if fill else {})
+            done = subprocess.run(command, input=report.text, text=True, capture_output=True, env=around)
             return done.returncode != 0 and says in done.stderr
         case Omits(phase, pattern):
             return re.search(pattern, str(stock(report.text, phase).module)) is None
@@ -95,7 +96,7 @@ def is_there(name: str, known: Workaround) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", quick_if(lambda name: not isinstance(KNOWN[name].stock, SLOW), SHOWN))
+@pytest.mark.parametrize("name", quick_if(lambda name: not isinstance(KNOWN[name].stock, SLOW), KNOWN))
 def test_the_fault_is_there(name: str) -> None:
     file = workarounds.file(name)
     assert is_there(name, KNOWN[name]), (
@@ -106,7 +107,7 @@ def test_the_fault_is_there(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SHOWN if not KNOWN[name].left])
+@pytest.mark.parametrize("name", [name for name in KNOWN if not KNOWN[name].left])
 def test_it_is_worked_around(name: str) -> None:
     report = Report.of(name)
     program = mxcomp.compile(report.text, strict=True)
@@ -121,11 +122,11 @@ def test_versions() -> None:
 
 
 def test_files() -> None:
-    """A pass, a report where a program shows the fault, a lit test; and nothing else in the folders."""
-    files = {workarounds.file(name): name in SHOWN for name in KNOWN}
+    """A pass, a report, a lit test; and nothing else in the folders."""
+    files = {workarounds.file(name) for name in KNOWN}
     assert {path.stem for path in FOLDER.glob("*.py")} == {"__init__", *files}
-    assert {path.stem for path in FOLDER.glob("*.mlir")} == {file for file, is_shown in files.items() if is_shown}
-    assert set(files) <= {path.stem for path in (ROOT / "test" / "passes" / "workarounds").glob("*.mlir")}
+    assert {path.stem for path in FOLDER.glob("*.mlir")} == files
+    assert files <= {path.stem for path in (ROOT / "test" / "passes" / "workarounds").glob("*.mlir")}
 
 
 def test_each_is_in_the_pipeline() -> None:
@@ -134,9 +135,11 @@ def test_each_is_in_the_pipeline() -> None:
 
 
 def test_reports_say_how_to_see_it() -> None:
-    for name in SHOWN:
+    for name in KNOWN:
         report, file = Report.of(name), workarounds.file(name)
-        assert f"//     iree-compile {file}.mlir {' '.join(FLAGS)} " in report.text, name
+        assert f"iree-compile {file}.mlir {' '.join(FLAGS)} " in report.text, name
+        fill = getattr(KNOWN[name].stock, "fill", 0)
+        assert not fill or f" MALLOC_PERTURB_={fill} iree" in report.text, name
         assert report.outputs or not isinstance(KNOWN[name].stock, Computes), name
         assert report.text.startswith(f"// {KNOWN[name].fault[:60]}"), name
 
