@@ -5,7 +5,7 @@ Before (in the loop over workgroups, which IREE's own pass makes):
     %a = iree_codegen.load_from_buffer %buffer : memref<640x2048xf4E2M1FN, …> -> tensor<640x2048xf4E2M1FN>
     %u = linalg.generic … tensor.extract %a[%row, %k] -> tensor<1x16x4x1x4x4x16x32xf4E2M1FN>
     %s = tensor.extract_slice %scales[%i, 0, …] …
-    %r = iree_codegen.inner_tiled ins(%u, %rhs, %s, %rhs_scales) … {mxcomp.lhs_in_rows}
+    %r = iree_codegen.inner_tiled ins(%u, %rhs, %s, %rhs_scales) … {mxcomp.lhs_row_major}
 
 After:
 

@@ -24,7 +24,7 @@ from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.operands import argument_types
 from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, LANES, ONE_WAVE, SCALE, UNIT_ROWS, Waves
 
-ROW_MAJOR_SIDES = ("lhs_in_rows", "rhs_in_rows")
+ROW_MAJOR_SIDES = ("lhs_row_major", "rhs_row_major")
 """The operand forms of instances that read LHS, or RHS in its place, row-major, and all else data-tiled."""
 
 _SIMDS = 4

@@ -37,7 +37,7 @@ WORKGROUP_ORDER = "mxcomp.workgroup_order"
 SKIPS = "mxcomp.skips_negative"
 """The attribute of a matmul that mxcomp-fold-gathers makes skip matrices with a negative expert id."""
 
-LHS_ROW_MAJOR = "mxcomp.lhs_in_rows"
+LHS_ROW_MAJOR = "mxcomp.lhs_row_major"
 """The attribute of a matmul that mxcomp-fold-rows gives its LHS as it is stored."""
 
 IN_PARTS = "mxcomp.in_parts"

@@ -4,7 +4,7 @@ In the dispatch of the matmul, units of LHS as they would be packed, for which I
 
     %a = iree_tensor_ext.bitcast %rows : tensor<10000x8192xi8> -> tensor<10000x16384xf4E2M1FN>
     %u = linalg.generic … tensor.extract %a[%row, %k] -> tensor<40x16x32x1x4x4x16x32xf4E2M1FN>
-    %r = iree_codegen.inner_tiled ins(%u, …) {mxcomp.lhs_in_rows}
+    %r = iree_codegen.inner_tiled ins(%u, …) {mxcomp.lhs_row_major}
 
 mxcomp-fold-rows gives workgroups the rows themselves, so that this is never computed, and no dispatch packs them. For
 RHS the matmul is computed transposed.

@@ -15,6 +15,7 @@ from mxcomp.layout import ACC, OPERAND_NAMES
 from mxcomp.layout.units import BLOCK
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
+from mxcomp.registry import renamed
 from mxcomp.registry.rules import (
     ENTRIES,
     FIVE,
@@ -89,6 +90,8 @@ _OPERANDS = ("data_tiled", "row_major", *family.ROW_MAJOR_SIDES)
 
 def _check(ukernel: Ukernel) -> None:
     """Raises ValueError where a rule contradicts itself."""
+    if ukernel.operands in renamed.OPERANDS:
+        raise ValueError(f"operands {ukernel.operands!r} is now {renamed.OPERANDS[ukernel.operands]!r}")
     if ukernel.operands not in _OPERANDS:
         raise ValueError(f"operands must be {' or '.join(map(repr, _OPERANDS))}, got {ukernel.operands!r}")
     if len(ukernel.tile) != 3 or len(ukernel.workgroup_size) != 3 or len(ukernel.types) != 5:

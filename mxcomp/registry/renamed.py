@@ -1,4 +1,4 @@
-"""Maps former names of ukernels, which a user's table or flag may still have, to the current ones.
+"""Maps former names of ukernels and values of their rules, which a user may still have, to the current ones.
 
 Suffixes now name a single wave, row-major A or B, the largest M, workgroups on a compute unit, an intrawave pipeline.
 """
@@ -15,6 +15,8 @@ _KINDS = (
     (re.compile(r"^mx_quantising(\d+)_"), r"mx_fused_quant\1_"),
     (re.compile(r"^mx_hidden_"), "mx_fused_swiglu_"),
 )
+OPERANDS = {"lhs_in_rows": "lhs_row_major", "rhs_in_rows": "rhs_row_major"}
+"""The current value for a former one of a rule's `operands`."""
 
 
 def renamed(name: str) -> str:

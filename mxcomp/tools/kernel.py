@@ -167,8 +167,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 _OPERANDS = {
     "row_major": "row-major operands",
-    "lhs_in_rows": "LHS read as it is stored",
-    "rhs_in_rows": "RHS read as it is stored",
+    "lhs_row_major": "LHS read as it is stored",
+    "rhs_row_major": "RHS read as it is stored",
     "quantising": "activations quantised in the kernel",
     "quantising_pair": "activations quantised in the kernel, two matrices",
     "hidden": "hidden activations of experts",

@@ -14,7 +14,7 @@
 // CHECK: %[[LHS:.+]] = iree_tensor_ext.bitcast %[[LOADED]] : tensor<1x16x2x1x4x4x16x16xi8> -> tensor<1x16x2x1x4x4x16x32xf4E2M1FN>
 // CHECK-NOT: tensor.extract %
 // CHECK: iree_codegen.inner_tiled ins(%[[LHS]], %{{.+}}, %[[SCALES]], %{{.+}})
-// CHECK-NOT: mxcomp.lhs_in_rows
+// CHECK-NOT: mxcomp.lhs_row_major
 
 #lhs = affine_map<(m, n, mu, nu, k, kb) -> (m, mu, k, kb)>
 #rhs = affine_map<(m, n, mu, nu, k, kb) -> (n, nu, k, kb)>
@@ -55,7 +55,7 @@ func.func @in_rows(%rhs: tensor<3x16x2x1x4x4x16x32xf4E2M1FN>, %lhs_scale: tensor
       kind = #iree_gpu.data_tiled_scaled_mma_layout<intrinsic = MFMA_SCALE_F32_16x16x128_B32,
         lhs_elem_type = f4E2M1FN, rhs_elem_type = f4E2M1FN, acc_elem_type = f32, intrinsics_k = 4,
         operands_interleaving_intrinsics_k = [2, 3]>,
-      semantics = #iree_gpu.mma_semantics<distributed = false, opaque = false>> {mxcomp.lhs_in_rows,
+      semantics = #iree_gpu.mma_semantics<distributed = false, opaque = false>> {mxcomp.lhs_row_major,
       lowering_config = #iree_gpu.lowering_config<{workgroup = [1, 1, 0, 0, 0, 0]}>}
     : tensor<2x16x2x1x4x4x16x32xf4E2M1FN>, tensor<3x16x2x1x4x4x16x32xf4E2M1FN>,
       tensor<2x16x2x4x16x4xf8E8M0FNU>, tensor<3x16x2x4x16x4xf8E8M0FNU>

@@ -45,6 +45,10 @@
 // RUN:   | filecheck %s --check-prefix=RENAMED
 // RENAMED: {{^}}mxcomp-opt: error: unknown ukernel 'mx_quantising16_pair_{{.+}}': it is called mx_fused_quant16_dual_f4E2M1FN_f4E2M1FN_f32_m16_n16_k512 now; known are
 
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/former_operands --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
+// RUN:   | filecheck %s --check-prefix=FORMER
+// FORMER: {{^}}mxcomp-opt: error: {{.*}}test_former_operands.mlir:2: @test_former_operands: operands 'lhs_in_rows' is now 'lhs_row_major'
+
 // RUN: not mxcomp-opt %s --ukernel-dir=%S/inputs/wrong_kind --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 \
 // RUN:   | filecheck %s --check-prefix=KIND
 // KIND: {{^}}mxcomp-opt: error: {{.*}}test_wrong_kind.mlir:2: @test_wrong_kind: archs must be a list of str, got 'gfx950'
