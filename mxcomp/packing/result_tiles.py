@@ -20,6 +20,7 @@ from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.assumptions import hidden_one
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.packing.rounding import approximated
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 
 EPILOGUE = "mxcomp.epilogue"
@@ -244,7 +245,7 @@ def with_epilogue(
             next(tiles_at) if value in packed else _read(value, affine_map, coordinates)
             for value, affine_map in zip(outer, maps, strict=True)
         ]
-        return inline(epilogue, [element, *given])
+        return inline(epilogue, [element, *given], approximated)
 
     return build.elementwise(result, [tiled, *(packed[value] for value in together)], body, counts)
 
