@@ -26,13 +26,14 @@ from mxcomp.matching import updates
 from mxcomp.matching.sizes import FUNCTIONS
 from mxcomp.matching.updates import SCATTER, Update
 from mxcomp.mlir import attributes, build, graph, linalg
+from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
 from mxcomp.run.statuses import LATE
 
-_LOAD, _STORE, _GLOBAL, _CALLS = "util.global.load", "util.global.store", "global", ("util.call", "func.call")
+_CALLS = ("util.call", "func.call")
 
 
-_PURE = ("linalg.", "tensor.", "arith.", "affine.", "iree_tensor_ext.bitcast", "hal.tensor.import", _LOAD)
+_PURE = ("linalg.", "tensor.", "arith.", "affine.", "iree_tensor_ext.bitcast", "hal.tensor.import", LOAD)
 _MOST = 200
 """Operations that compute places at the beginning of a function."""
 
@@ -83,9 +84,9 @@ def _moved_up(check: ir.Operation) -> bool:
             needed.append(producer)
             pending.append(producer)
     operations = [view.operation for view in block.operations]
-    loaded = {str(op.attributes[_GLOBAL]) for op in needed if op.name == _LOAD}
+    loaded = {str(op.attributes[SYMBOL]) for op in needed if op.name == LOAD}
     for op in operations[: operations.index(check)]:
-        if (op.name == _STORE and str(op.attributes[_GLOBAL]) in loaded) or op.name in _CALLS:
+        if (op.name == STORE and str(op.attributes[SYMBOL]) in loaded) or op.name in _CALLS:
             return False
     if block.owner.operation.name not in FUNCTIONS or block != block.region.blocks[0]:
         return False

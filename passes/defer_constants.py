@@ -29,7 +29,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.decision import is_recognised
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, variables
 from mxcomp.mlir.linalg_ops import inputs
 from mxcomp.options import Options
 from mxcomp.packing.stored_operand import is_constant, is_constant_global
@@ -121,7 +121,7 @@ def _is_written_over(op: ir.Operation, varying: set[ir.Operation]) -> bool:
 
 
 def _is_constant(op: ir.Operation) -> bool:
-    if op.name == "util.global.load":
+    if op.name == variables.LOAD:
         return is_constant_global(op)
     return op.name == "arith.constant"
 

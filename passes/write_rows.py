@@ -32,6 +32,7 @@ from iree.compiler.dialects import tensor
 from mxcomp.matching import updates
 from mxcomp.matching.updates import SCATTER, Update
 from mxcomp.mlir import build, graph
+from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.builder import MOST_BYTES
@@ -42,7 +43,7 @@ OPTIONS = ("ukernels", "reference")
 _Found: TypeAlias = tuple[Update, Rows]
 """An update, and the kernel that does it alone."""
 
-_IMPORT, _LOAD, _STORE, _GLOBAL = "hal.tensor.import", "util.global.load", "util.global.store", "global"
+_IMPORT = "hal.tensor.import"
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
 _CALLS = ("util.call", "func.call")
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
@@ -96,8 +97,8 @@ def _is_state(update: Update) -> bool:
         return False
     if op is None or op.name == _IMPORT:
         return any(each.name in _RETURNS for each in users)
-    stores = (each.attributes[_GLOBAL] for each in users if each.name == _STORE)
-    return op.name == _LOAD and op.attributes[_GLOBAL] in stores
+    stores = (each.attributes[SYMBOL] for each in users if each.name == STORE)
+    return op.name == LOAD and op.attributes[SYMBOL] in stores
 
 
 def _sizes(value: ir.Value) -> list[ir.Operation]:
@@ -135,7 +136,7 @@ def _may_wait(update: Update, other: Update) -> bool:
     """Returns whether an update may be delayed to a later one at the same positions, as nobody reads it before."""
     if update.places != other.places or update.op.block != other.op.block or update.cache == other.cache:
         return False
-    return all(each.name == _STORE and _may_sink(each, other.op) for each in _early(update, other.op))
+    return all(each.name == STORE and _may_sink(each, other.op) for each in _early(update, other.op))
 
 
 def _early(update: Update, op: ir.Operation) -> list[ir.Operation]:
@@ -150,10 +151,10 @@ def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:
         return False
     between = (view.operation for view in op.block.operations)
     passed = [each for each in between if store.is_before_in_block(each) and each.is_before_in_block(op)]
-    asked = (each for each in passed if _GLOBAL in each.attributes)
-    own = store.attributes[_GLOBAL]
+    asked = (each for each in passed if SYMBOL in each.attributes)
+    own = store.attributes[SYMBOL]
     is_plain = not any(each.name in _CALLS or each.name.startswith("scf.") for each in passed)
-    return is_plain and all(each.attributes[_GLOBAL] != own for each in asked)
+    return is_plain and all(each.attributes[SYMBOL] != own for each in asked)
 
 
 def _replace(same: Sequence[_Found]) -> None:

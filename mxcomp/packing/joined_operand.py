@@ -17,7 +17,7 @@ from iree.compiler.dialects import tensor
 
 from mxcomp.layout import DataTiledLayout
 from mxcomp.matching.storage import BITCASTS
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, variables
 from mxcomp.packing import stored_operand
 
 COLUMNS = 64
@@ -35,12 +35,12 @@ def is_stored(value: ir.Value) -> bool:
     is_matrix = len(build.static_sizes(op.operands[0])) == 2 and str(build.element(op.operands[0])) == "i8"
     if stored is None or not is_matrix:
         return False
-    return stored.name == "arith.constant" or (stored.name == "util.global.load" and not _is_written(stored))
+    return stored.name == "arith.constant" or (stored.name == variables.LOAD and not _is_written(stored))
 
 
 def _is_written(load: ir.Operation) -> bool:
-    table, symbol = ir.SymbolTable(graph.root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
-    return symbol not in table or "is_mutable" in table[symbol].operation.attributes
+    found = variables.of(load)
+    return found is None or variables.is_mutable(found)
 
 
 def joined(values: Sequence[ir.Value]) -> ir.Value:

@@ -25,10 +25,9 @@ from mxcomp.matching.storage import BITCASTS, source_and_map
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
+from mxcomp.mlir.variables import LOAD
 from mxcomp.weights.manifest import element_bits
 from mxcomp.weights.views import View, steps_of
-
-LOAD = "util.global.load"
 
 
 class NotStoredError(Exception):

@@ -21,9 +21,10 @@ part of it (`origins`); if its position is known only at run time, the program p
 from __future__ import annotations
 
 from iree.compiler import ir
+from iree.compiler.dialects import util
 
 from mxcomp.layout import LHS_SCALE, OPERAND_NAMES, DataTiledLayout, layout_entries
-from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir import attributes, build, graph, variables
 from mxcomp.packing import origins
 from mxcomp.packing.origins import NotStoredError
 from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
@@ -57,8 +58,7 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
         new.attributes["type"] = ir.TypeAttr.get(packed)
         new.attributes["initial_value"] = attributes.named_parameter(scope, packing.key, packed)
         new.attributes[PACKING] = attributes.from_python(packing_entries(packing))
-    reference = {"global": ir.FlatSymbolRefAttr.get(symbol), "is_immutable": ir.UnitAttr.get()}
-    return ir.Operation.create("util.global.load", results=[packed], attributes=reference).result
+    return util.GlobalLoadOp(packed, symbol, is_immutable=True).result
 
 
 def _packing(key: str, stored: ir.Value, source: ir.Value, layout: DataTiledLayout, operand: int) -> Packing:
@@ -87,15 +87,12 @@ def _parameter_of(load: ir.Operation) -> tuple[ir.Operation, str, str] | None:
 
     Raises NotStoredError where it may be another at run time.
     """
-    table, symbol = ir.SymbolTable(graph.root(load)), ir.FlatSymbolRefAttr(load.attributes["global"]).value
-    if symbol not in table:
-        return None
-    found = table[symbol].operation
-    if "initial_value" not in found.attributes:
+    found = variables.of(load)
+    if found is None or "initial_value" not in found.attributes:
         return None
     value_attribute = found.attributes["initial_value"]
     name = attributes.parameter_name(value_attribute)
-    if name is not None and "is_mutable" in found.attributes:
+    if name is not None and variables.is_mutable(found):
         raise NotStoredError("the program may change it")
     # IREE prints names without escapes: the parsed name is right if it gives the same attribute again.
     if name is None or attributes.named_parameter(*name, ir.RankedTensorType(load.results[0].type)) != value_attribute:

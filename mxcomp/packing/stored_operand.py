@@ -27,7 +27,7 @@ from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gathers
 from mxcomp.matching.gathers import Gather
 from mxcomp.matching.storage import is_gathered, isolate_slice, storage
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, variables
 from mxcomp.mlir.build import static_sizes
 from mxcomp.packing import padded_rows
 
@@ -290,18 +290,13 @@ def is_constant(value: ir.Value) -> bool:
         return _is_marked(ir.BlockArgument(value))
     if op.name == "arith.constant":
         return True
-    return op.name == "util.global.load" and is_constant_global(op)
+    return op.name == variables.LOAD and is_constant_global(op)
 
 
 def is_constant_global(load: ir.Operation) -> bool:
     """Returns whether a global never changes, and its value is in the module, unlike a parameter's."""
-    symbol, symbols = ir.FlatSymbolRefAttr(load.attributes["global"]).value, ir.SymbolTable(graph.root(load))
-    found = symbols[symbol].operation if symbol in symbols else None
-    if found is None or found.name != "util.global":
-        return False
-    if "is_mutable" in found.attributes or "initial_value" not in found.attributes:
-        return False
-    return isinstance(found.attributes["initial_value"], ir.DenseElementsAttr | ir.DenseResourceElementsAttr)
+    found = variables.of(load)
+    return found is not None and not variables.is_mutable(found) and variables.elements(found) is not None
 
 
 def _is_marked(argument: ir.BlockArgument) -> bool:

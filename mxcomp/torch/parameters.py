@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import arith, util
 from iree.compiler.extras.fx_importer import FxImporterHooks, GraphNodeImporter, InputInfo
 
 from mxcomp.errors import InputError
-from mxcomp.mlir import attributes, build
+from mxcomp.mlir import attributes, build, graph
 from mxcomp.passes.import_torch import builtin_type
 from mxcomp.torch.state import Memory, State, memory_of
 from mxcomp.weights.archive import Later, Streamed
@@ -96,16 +96,10 @@ class Parameters(FxImporterHooks):
         key = self._key(tensor, name)
         symbol = f"parameter_{list(self.tensors).index(key)}"
         if symbol not in ir.SymbolTable(self._module):
-            value = {
-                "sym_name": ir.StringAttr.get(symbol),
-                "sym_visibility": ir.StringAttr.get("private"),
-                "type": ir.TypeAttr.get(kind),
-                "initial_value": attributes.named_parameter(self.scope, key, kind),
-            }
-            block = self._module.regions[0].blocks[0]
-            ir.Operation.create("util.global", attributes=value, ip=ir.InsertionPoint.at_block_begin(block))
-        reference = {"global": ir.FlatSymbolRefAttr.get(symbol), "is_immutable": ir.UnitAttr.get()}
-        return ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
+            value = attributes.named_parameter(self.scope, key, kind)
+            place = ir.InsertionPoint.at_block_begin(graph.module_block(self._module))
+            util.GlobalOp(symbol, kind, sym_visibility="private", initial_value=value, ip=place)
+        return util.GlobalLoadOp(kind, symbol, is_immutable=True).result
 
     def _key(self, tensor: torch.Tensor, name: str) -> str:
         same = memory_of(tensor)

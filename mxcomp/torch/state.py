@@ -17,9 +17,11 @@ from typing import Any, TypeAlias
 
 import torch
 from iree.compiler import ir
+from iree.compiler.dialects import util
 from torch.export.graph_signature import InputKind
 
 from mxcomp.errors import InputError
+from mxcomp.mlir import graph
 from mxcomp.passes.import_torch import builtin_type
 
 Memory: TypeAlias = tuple[Any, ...]
@@ -105,9 +107,8 @@ class State:
         Values are imported where they are used first, which may be behind the store of the next one.
         """
         kind = self._declare(module, tensor, name, torch_type)
-        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[memory_of(tensor)])}
         with ir.InsertionPoint.at_block_begin(ir.InsertionPoint.current.block):
-            value = ir.Operation.create("util.global.load", results=[kind], attributes=reference).result
+            value = util.GlobalLoadOp(kind, self._names[memory_of(tensor)]).result
             back = [ir.Type.parse(torch_type)]
             return ir.Operation.create("torch_c.from_builtin_tensor", results=back, operands=[value]).result
 
@@ -115,8 +116,7 @@ class State:
         """Stores a buffer's next value."""
         kind = self._declare(module, tensor, name, str(value.type))
         plain = ir.Operation.create("torch_c.to_builtin_tensor", results=[kind], operands=[value]).result
-        reference = {"global": ir.FlatSymbolRefAttr.get(self._names[memory_of(tensor)])}
-        ir.Operation.create("util.global.store", operands=[plain], attributes=reference)
+        util.GlobalStoreOp(plain, self._names[memory_of(tensor)])
 
     def _declare(self, module: ir.Operation, tensor: torch.Tensor, name: str, torch_type: str) -> ir.Type:
         """Declares the global of a buffer, if there is none, and returns its type."""
@@ -126,15 +126,9 @@ class State:
             raise InputError(f"the model changes its buffer '{name}' of {tensor.dtype}: expected one of {kinds}")
         symbol = self._names[memory_of(tensor)]
         if symbol not in ir.SymbolTable(module):
-            attributes = {
-                "sym_name": ir.StringAttr.get(symbol),
-                "sym_visibility": ir.StringAttr.get("private"),
-                "is_mutable": ir.UnitAttr.get(),
-                "type": ir.TypeAttr.get(kind),
-                "initial_value": _first(tensor, name, ir.RankedTensorType(kind)),
-            }
-            block = module.regions[0].blocks[0]
-            ir.Operation.create("util.global", attributes=attributes, ip=ir.InsertionPoint.at_block_begin(block))
+            first = _first(tensor, name, ir.RankedTensorType(kind))
+            place = ir.InsertionPoint.at_block_begin(graph.module_block(module))
+            util.GlobalOp(symbol, kind, sym_visibility="private", is_mutable=True, initial_value=first, ip=place)
         return kind
 
 

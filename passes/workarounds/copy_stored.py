@@ -23,6 +23,7 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph, overwriting
+from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.passes.workarounds.copy_constants import is_splat
@@ -33,7 +34,6 @@ WORKAROUND = Workaround(
     stock=Computes(),
 )
 
-_LOAD, _STORE, _GLOBAL = "util.global.load", "util.global.store", "global"
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
 
@@ -41,11 +41,11 @@ def run(module: ir.Operation, options: Options) -> None:
     """Copies values below `module` that variables have in common, or that are known."""
     stored = set[ir.Value]()
     with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == _STORE]:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == STORE]:
             value = graph.look_through(op.operands[0], _VIEWS)
             if not overwriting.is_tensor(value):
                 continue
-            if value in stored or _is_of_another(value, op.attributes[_GLOBAL]) or _is_constant(value):
+            if value in stored or _is_of_another(value, op.attributes[SYMBOL]) or _is_constant(value):
                 with op.location, ir.InsertionPoint(op):
                     op.operands[0] = copy(build.barrier(op.operands[0]))
             stored.add(value)
@@ -54,7 +54,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _is_of_another(value: ir.Value, variable: ir.Attribute) -> bool:
     """Returns whether a value is read from another variable."""
     op = graph.producer(value)
-    return op is not None and op.name == _LOAD and op.attributes[_GLOBAL] != variable
+    return op is not None and op.name == LOAD and op.attributes[SYMBOL] != variable
 
 
 def _is_constant(value: ir.Value) -> bool:

@@ -12,7 +12,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.codes import constants
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, variables
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 
@@ -26,7 +26,7 @@ def run(module: ir.Operation, options: Options) -> None:
     """Rewrites constants and globals below `module`."""
     with module.context:
         for op in list(graph.walk(module)):
-            if op.name == "util.global":
+            if op.name == variables.GLOBAL:
                 _store_bytes(op, module)
             elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
                 with op.location, ir.InsertionPoint(op):
@@ -37,13 +37,13 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _store_bytes(op: ir.Operation, module: ir.Operation) -> None:
     """Makes an immutable global store bytes."""
-    if "initial_value" not in op.attributes or "is_mutable" in op.attributes:
+    if "initial_value" not in op.attributes or variables.is_mutable(op):
         return
     data, name = constants.in_bytes(op.attributes["initial_value"]), graph.symbol_name(op)
     if data is None:
         return
-    for load in [each for each in graph.walk(module, bodies=False) if each.name == "util.global.load"]:
-        if ir.FlatSymbolRefAttr(load.attributes["global"]).value == name:
+    for load in [each for each in graph.walk(module, bodies=False) if each.name == variables.LOAD]:
+        if ir.FlatSymbolRefAttr(load.attributes[variables.SYMBOL]).value == name:
             kind = load.results[0].type
             load.results[0].set_type(data.type)
             with load.location, ir.InsertionPoint.after(load):

@@ -33,7 +33,7 @@ import math
 from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, util
 
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, variables
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
@@ -58,10 +58,8 @@ def shared(module: ir.Operation) -> list[ir.Operation]:
 
 def is_variable(op: ir.Operation) -> bool:
     """Returns whether it is a mutable global, a tensor with known initial elements."""
-    if op.name != "util.global" or "is_mutable" not in op.attributes or "initial_value" not in op.attributes:
-        return False
-    value = op.attributes["initial_value"]
-    return isinstance(value, ir.DenseElementsAttr | ir.DenseResourceElementsAttr) and 0 not in value.type.shape
+    value = variables.elements(op) if op.name == variables.GLOBAL and variables.is_mutable(op) else None
+    return value is not None and 0 not in ir.RankedTensorType(value.type).shape
 
 
 def _initialise(op: ir.Operation) -> None:
