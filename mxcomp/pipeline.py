@@ -55,6 +55,7 @@ BUILDING_PASSES = (
     *workarounds.NARROW,
     "mxcomp-fuse-consumers",
     "mxcomp-materialise",
+    "mxcomp-join-rows",
     "mxcomp-join-rotations",
     "mxcomp-rank-sorts",
     *workarounds.NARROW,

@@ -53,10 +53,15 @@ def run(module: ir.Operation, options: Options) -> None:
     if options.reference:
         return
     with module.context:
-        concats = [op for op in graph.walk(module, bodies=False) if op.name == _CONCAT and _halves(op)]
-        roots = dict.fromkeys(root for op in concats if (root := _root(op)) is not None)
-        for together in list(_together([root for root in roots if _is_worth(root)])):
+        for together in found(module):
             _join(together)
+
+
+def found(module: ir.Operation) -> list[list[ir.Operation]]:
+    """Returns the last operations of rotations below a module, those that stand together in one list."""
+    concats = [op for op in graph.walk(module, bodies=False) if op.name == _CONCAT and _halves(op)]
+    roots = dict.fromkeys(root for op in concats if (root := _root(op)) is not None)
+    return list(_together([root for root in roots if _is_worth(root)]))
 
 
 def _halves(op: ir.Operation) -> bool:

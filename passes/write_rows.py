@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -31,7 +31,8 @@ from iree.compiler.dialects import tensor
 
 from mxcomp.matching import updates
 from mxcomp.matching.updates import SCATTER, Update
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir.attributes import ROWS
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
 from mxcomp.packing import standing
@@ -169,6 +170,7 @@ def _replace(same: Sequence[_Found]) -> None:
             written = standing.dispatch(
                 kernel, [*rows, _halves(update)], kernel.result_types(kernel.workgroups), kernel.threads, caches
             )
+        standing.placeholder(written[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))
         for (each, _), value in zip(same, written, strict=True):
             for store in _early(each, last):
                 store.move_after(last)

@@ -96,29 +96,31 @@ class Rows:
         function = builder.function(self.name, [*self.inputs, *results], *results)
         block = function.operation.regions[0].blocks[0]
         with ir.InsertionPoint(block):
-            arguments = list(block.arguments)
-            *new, table = (builder.whole_buffer(each, [1]) for each in arguments[: -self.caches])
-            util.ReturnOp(self._written(new, table, arguments[-self.caches :]))
+            arguments, count = list(block.arguments), len(self.inputs)
+            buffers = [builder.whole_buffer(each, [1]) for each in arguments[:count]]
+            util.ReturnOp(self._written(buffers, arguments[count:]))
         made = ir.Module.create()
         made.body.append(function.operation)
         return str(made)
 
-    def _written(self, new: Values, table: ir.Value, caches: Values) -> Values:
-        """Returns the caches after the writes of all threads."""
+    def _written(self, buffers: Values, results: Values) -> Values:
+        """Returns results after the writes of all threads."""
         workgroup = builder.workgroup()
         mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
-        forall = scf.ForallOp([0], [self.threads], [1], caches, mapping=mapping)
+        forall = scf.ForallOp([0], [self.threads], [1], results, mapping=mapping)
         thread, *outs = forall.body.arguments
         with ir.InsertionPoint(forall.body):
-            made = self._by_thread(Index.of(thread), workgroup, new, table, outs)
+            made = self._by_thread(Index.of(thread), workgroup, buffers, outs)
             with ir.InsertionPoint(scf.InParallelOp().block):
                 for value, out in zip(made, outs, strict=True):
-                    shape = ir.RankedTensorType(out.type).shape
-                    tensor.ParallelInsertSliceOp(value, out, [], [], [], [0, 0, 0], list(shape), [1, 1, 1])
+                    shape = list(ir.RankedTensorType(out.type).shape)
+                    origin, steps = [0] * len(shape), [1] * len(shape)
+                    tensor.ParallelInsertSliceOp(value, out, [], [], [], origin, shape, steps)
         return list(forall.results)
 
-    def _by_thread(self, thread: Index, workgroup: Index, new: Values, table: ir.Value, outs: Values) -> Values:
+    def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns caches with a thread's pieces of rows."""
+        *new, table = buffers
         group, part = workgroup // self.parts, workgroup % self.parts
         lanes = self.size // self.piece
         places = self.length // self.parts

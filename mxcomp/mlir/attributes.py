@@ -113,6 +113,9 @@ KERNEL = "mxcomp.kernel"
 UNSIGNED_RESULTS = "mxcomp.unsigned_results"
 """The attribute of a module with the numbers of results that are unsigned integers, by function."""
 
+ROWS = "mxcomp.rows"
+"""The attribute of a placeholder with the fields of its kernel (`ukernels/rows.py`), until rotations are joined."""
+
 LONGEST_SIZE = "mxcomp.longest_size"
 """The attribute of a module with an upper bound of the dynamic sizes of its arguments: kernels are tuned for it, and
 correct beyond it."""

@@ -29,10 +29,15 @@ def is_calculation(op: ir.Operation) -> bool:
     return all(isinstance(expr, ir.AffineDimExpr | ir.AffineConstantExpr) for expr in exprs)
 
 
-class Elements:
-    """Builds elements at the insertion point, each once."""
+def _stored(value: ir.Value, place: Place) -> ir.Value:
+    return tensor.ExtractOp(value, list(place)).result
 
-    def __init__(self) -> None:
+
+class Elements:
+    """Builds elements at the insertion point, each once; `stored` are those of tensors that are not followed."""
+
+    def __init__(self, stored: Callable[[ir.Value, Place], ir.Value] = _stored) -> None:
+        self._stored = stored
         self._known: dict[tuple[ir.Value, tuple[ir.Value, ...]], ir.Value] = {}
 
     def at(self, value: ir.Value, place: Place) -> ir.Value:
@@ -49,7 +54,7 @@ class Elements:
                 return self._calculated(op, place)
             if (found := _FOLLOWED.get(op.name)) is not None and (made := found(self, op, place)) is not None:
                 return made
-        return tensor.ExtractOp(value, list(place)).result
+        return self._stored(value, place)
 
     def _calculated(self, op: ir.Operation, place: Place) -> ir.Value:
         *maps, result = indexing_maps(op) or []
@@ -110,8 +115,20 @@ def followed(value: ir.Value) -> list[ir.Operation]:
         op = graph.producer(pending.pop())
         if op is not None and op not in found and (op.name in _FOLLOWED or is_calculation(op)):
             found[op] = None
-            pending += op.operands
+            pending += _inputs(op)
     return list(found)
+
+
+def leaves(values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Returns what elements of tensors are computed from that is not followed itself."""
+    ops = [op for value in values for op in followed(value)]
+    taken = [operand for op in ops for operand in _inputs(op)]
+    return [each for each in dict.fromkeys([*values, *taken]) if (op := graph.producer(each)) is None or op not in ops]
+
+
+def _inputs(op: ir.Operation) -> list[ir.Value]:
+    """Returns the operands from which elements are computed, without a linalg operation's init tensor."""
+    return list(op.operands)[:-1] if op.name.startswith("linalg.") else list(op.operands)
 
 
 def split(at: ir.Value, sizes: Sequence[int]) -> list[ir.Value]:

@@ -46,12 +46,22 @@ def is_named(location: ir.Location) -> str:
     return found[1] if found else ""
 
 
+def placeholder(result: ir.Value) -> ir.Operation:
+    """Returns the placeholder in a dispatch of one."""
+    region = graph.producer(result)
+    assert region is not None
+    *_, end = region.regions[0].blocks[0].operations
+    found = graph.producer(end.operands[0])
+    assert found is not None
+    return found
+
+
 def dispatch(
     kernel: Kernel,
     operands: Sequence[ir.Value],
     results: Sequence[ir.RankedTensorType],
     threads: int,
-    inits: Sequence[ir.Value] = (),
+    inits: Sequence[ir.Value | None] = (),
     along: int = 0,
     llvm_func_attrs: Mapping[str, str] | None = None,
 ) -> list[ir.Value]:
@@ -59,15 +69,16 @@ def dispatch(
 
     It is that of the dimension `along` of results.
 
-    `inits` are what the results are written over; by default zeros, which nobody reads. `llvm_func_attrs` are what LLVM
-    is told of the function.
+    `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
+    told of the function.
     """
     first, *others = operands
     if (producer := graph.producer(first)) is None or producer.name != _REGION:
         # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(first), *others]
     with build.dispatch_region(results, []) as region:
-        inits = inits or [build.zero_filled(result) for result in results]
+        pairs = zip(inits or [None] * len(results), results, strict=True)
+        inits = [build.zero_filled(result) if init is None else init for init, result in pairs]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]
         first = 1 + sum(result.rank - 1 for result in results)
         loops, maps = first + sum(ranks), list[ir.AffineMap]()

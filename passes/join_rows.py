@@ -1,0 +1,183 @@
+"""mxcomp-join-rows: rotary embeddings of few queries and keys are computed where the keys' rows are written to a cache.
+
+Before (`mxcomp-write-rows` made the dispatch; %r is a rotation of queries, %k one of keys, of one token):
+
+    %r = linalg.generic … -> tensor<32x128xbf16>                   %k = linalg.generic … -> tensor<8x128xbf16>
+    %caches:2 = flow.dispatch.region {
+      linalg.generic {mxcomp.kernel = "… @mx_write_rows_…", mxcomp.rows = {…}} ins(%k, %v, %position) outs(%old, %other)
+    }
+
+After, with operands that all of it is computed from:
+
+    %written:3 = flow.dispatch.region -> (…, …, tensor<8x512xbf16>) {
+      linalg.generic {mxcomp.kernel = "… @mx_write_rotated_rows_…"} ins(%qkv, %frequencies, %positions, %position) …
+    }
+    %r = tensor.expand_shape %written#2 …
+
+Rotations are then no dispatch of their own, nor is cutting values out of a product with queries and keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp.mlir import attributes, build, composing, graph
+from mxcomp.mlir.attributes import ROWS
+from mxcomp.options import Options
+from mxcomp.packing import standing
+from mxcomp.passes import join_rotations
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import Index, Values
+from mxcomp.ukernels.rotated_rows import Element, RotatedRows
+from mxcomp.ukernels.rows import Rows
+
+OPTIONS = ("reference",)
+
+_MOST = 4096
+"""The largest number of elements that a workgroup computes: its threads compute a few each."""
+_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "util.optimization_barrier")
+
+
+def run(module: ir.Operation, options: Options) -> None:
+    """Joins writing of rows below `module` with what computes them."""
+    if options.reference:
+        return
+    with module.context:
+        written = [op for op in graph.walk(module, bodies=False) if ROWS in op.attributes]
+        for roots in list(join_rotations.found(module)):
+            for op in written:
+                if _joins(op, roots):
+                    written.remove(op)
+                    _join(op, roots)
+                    break
+        for op in written:
+            del op.attributes[ROWS]
+
+
+def _new(op: ir.Operation) -> list[ir.Value]:
+    """Returns the new rows of each cache, without what only gives them another form."""
+    rows = _rows(op)
+    return [graph.look_through(value, _VIEWS) for value in list(op.operands)[: rows.caches]]
+
+
+def _rows(op: ir.Operation) -> Rows:
+    return Rows(**attributes.to_python(op.attributes[ROWS]))
+
+
+def _region(op: ir.Operation) -> ir.Operation:
+    assert op.parent is not None
+    return op.parent.operation
+
+
+def _joins(op: ir.Operation, roots: Sequence[ir.Operation]) -> bool:
+    """Returns whether one of two rotations is what is written, and nothing asks for the other one before."""
+    rows, new, region = _rows(op), _new(op), _region(op)
+    keys = [root for root in roots if root.results[0] in new]
+    if len(roots) != 2 or len(keys) != 1 or rows.rows != 1 or rows.parts != 1 or roots[0].block != region.block:
+        return False
+    other = next(root for root in roots if root not in keys)
+    size, rest = divmod(_count(other.results[0]), rows.groups)
+    if rest or size < 2 or size + rows.caches * rows.size > _MOST:
+        return False
+    if any(str(build.element(each)) != rows.element for each in (other.results[0], *new)):
+        return False
+    if any(_region(user) != region for user in _readers(keys[0].results[0])):
+        return False
+    is_behind = all(region.is_before_in_block(_in_block(user, region)) for user in _readers(other.results[0]))
+    return is_behind and all(map(_is_taken, composing.leaves([other.results[0], *new])))
+
+
+def _count(value: ir.Value) -> int:
+    """Returns the number of elements, 0 where that is dynamic."""
+    return math.prod(size or 0 for size in build.static_sizes(value))
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Operation]:
+    """Yields the readers of a value, also through views."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in _VIEWS:
+            yield from _readers(op.results[0])
+        else:
+            yield op
+
+
+def _in_block(op: ir.Operation, beside: ir.Operation) -> ir.Operation:
+    """Returns the operation in the block of another one that contains `op`."""
+    while op.block != beside.block and op.parent is not None:
+        op = op.parent.operation
+    return op
+
+
+def _is_taken(leaf: ir.Value) -> bool:
+    """Returns whether a kernel can take a tensor that is not followed, or copy a constant."""
+    if not isinstance(leaf.type, ir.RankedTensorType):
+        producer = graph.producer(leaf)
+        return producer is not None and producer.name == "arith.constant"
+    kind, count = build.element(leaf), _count(leaf)
+    if not count or not isinstance(kind, ir.FloatType | ir.IntegerType) or kind.width < 16:
+        return False
+    return isinstance(kind, ir.IntegerType) or count > 1
+
+
+def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
+    rows, new, region = _rows(op), _new(op), _region(op)
+    other = next(root for root in roots if root.results[0] not in new).results[0]
+    results = [*new, other]
+    leaves = [each for each in composing.leaves(results) if isinstance(each.type, ir.RankedTensorType)]
+    numbers = {leaf: number for number, leaf in enumerate(leaves)}
+    caches = list(op.operands)[len(op.operands) - rows.caches :]
+    table = list(op.operands)[rows.caches]
+    size = _count(other) // rows.groups
+    with ir.InsertionPoint(region), standing.named(region, "cache", "rows"):
+        taken = [_flat(leaf) for leaf in leaves]
+        kinds = [ir.RankedTensorType(value.type) for value in taken]
+        kernel = RotatedRows.of(rows, size, kinds, [_element(value, numbers) for value in results])
+        made = standing.dispatch(
+            kernel, [*taken, table], kernel.result_types(rows.groups), kernel.threads, [*caches, None]
+        )
+        *written, computed = made
+        whole, flat = ir.RankedTensorType(other.type), build.collapse(computed, [[0, 1]])
+        value = tensor.ExpandShapeOp(whole, flat, [list(range(whole.rank))], [], list(whole.shape)).result
+    other.replace_all_uses_with(value)
+    for before, after in zip(region.results, written, strict=True):
+        before.replace_all_uses_with(after)
+    operands = list(op.operands)
+    graph.erase_dead(region)
+    graph.erase_unused([*operands, *results])
+
+
+def _flat(leaf: ir.Value) -> ir.Value:
+    """Returns a tensor in one dimension; integers as halves, so that there are two or more."""
+    kind, sizes, count = build.element(leaf), build.static_sizes(leaf), _count(leaf)
+    if isinstance(kind, ir.IntegerType):
+        return build.bitcast(leaf, build.tensor_type([2 * count], ir.IntegerType.get_signless(kind.width // 2)))
+    return build.collapse(leaf, [list(range(len(sizes)))]) if len(sizes) > 1 else leaf
+
+
+def _element(result: ir.Value, numbers: Mapping[ir.Value, int]) -> Element:
+    """Returns the function that makes an element of a result by its number."""
+    sizes = [size or 1 for size in build.static_sizes(result)]
+
+    def element(buffers: Values, number: Index) -> ir.Value:
+        def stored(leaf: ir.Value, place: composing.Place) -> ir.Value:
+            return _loaded(leaf, buffers[numbers[leaf]], place)
+
+        return composing.Elements(stored).at(result, composing.split(number.value, sizes))
+
+    return element
+
+
+def _loaded(leaf: ir.Value, buffer: ir.Value, place: composing.Place) -> ir.Value:
+    """Returns the element of an operand of the kernel."""
+    sizes, kind = [size or 1 for size in build.static_sizes(leaf)], build.element(leaf)
+    at = Index.of(0)
+    for each, size in zip(place, sizes, strict=True):
+        at = at * size + Index.of(each) if size > 1 else at
+    if not isinstance(kind, ir.IntegerType):
+        return builder.element(builder.load(buffer, [at], 1), 0)
+    return builder.element(builder.bitcast(builder.load(buffer, [at * 2], 2), str(kind), 1), 0)

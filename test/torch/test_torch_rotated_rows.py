@@ -1,0 +1,54 @@
+"""Rotary embeddings that are computed where rows are written to caches: PyTorch's bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mxcomp.torch
+from mxcomp.torch.values import as_array
+
+
+class Step(torch.nn.Module):
+    """Queries, keys and values of one token, as Llama's layers have them: rotated, and written to caches."""
+
+    def __init__(self, heads: int, groups: int, size: int) -> None:
+        super().__init__()
+        self.parts, self.size = (heads * size, groups * size, groups * size), size
+        self.register_buffer("frequencies", 10000 ** (-torch.arange(0, size, 2) / size))
+
+    def forward(
+        self, qkv: torch.Tensor, position: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        angles = position[:, None].float() * self.frequencies
+        cos, sin = (function(torch.cat([angles, angles], -1)).to(qkv.dtype) for function in (torch.cos, torch.sin))
+        q, k, v = (
+            each.view(qkv.shape[0], 1, -1, self.size).transpose(1, 2) for each in torch.split(qkv, self.parts, -1)
+        )
+
+        def rotated(x: torch.Tensor) -> torch.Tensor:
+            first, second = x[..., : self.size // 2], x[..., self.size // 2 :]
+            return x * cos + torch.cat([-second, first], -1) * sin
+
+        return rotated(q), keys.index_copy(2, position, rotated(k)), values.index_copy(2, position, v)
+
+
+@pytest.mark.parametrize(
+    "batch, heads, groups, size, position",
+    [
+        (1, 4, 2, 64, 5),
+        pytest.param(3, 8, 8, 128, 31, marks=pytest.mark.slow),
+        pytest.param(2, 64, 4, 80, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_bits_of_pytorch(batch: int, heads: int, groups: int, size: int, position: int) -> None:
+    torch.manual_seed(batch)
+    step, length = Step(heads, groups, size), 32
+    qkv = torch.randn(batch, 1, (heads + 2 * groups) * size, dtype=torch.bfloat16)
+    caches = [torch.randn(batch, groups, length, size, dtype=torch.bfloat16) for _ in range(2)]
+    given = qkv, torch.tensor([position]), *caches
+    program = mxcomp.torch.compile(step, given)
+    assert [launch.part for launch in program.report.launches] == ["rows"]
+    found = program.run(*(as_array(each) if each.is_floating_point() else each.numpy() for each in given))
+    for value, expected in zip(found, step(*given), strict=True):
+        assert (value.astype("float32") == expected.float().numpy()).all()

@@ -1,0 +1,121 @@
+"""The kernel that computes rows, writes them over those of caches, and computes the elements of another result.
+
+Where rotary embeddings of few queries and keys are what is computed (`passes/join_rows.py`), a workgroup has a head of
+keys: its threads compute elements of the keys' and values' new rows, and of the queries that share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor, vector
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import Index, Values
+from mxcomp.ukernels.rows import Rows
+from mxcomp.ukernels.waves import LANES
+
+_MOST_THREADS = 1024
+
+Element = Callable[[Values, Index], ir.Value]
+"""Makes the element of this number of a result, from the kernel's operands as buffers."""
+
+
+@dataclass(frozen=True)
+class RotatedRows(Rows):
+    """New rows, one for each group of caches, and `other` elements of another result for each group.
+
+    Attributes:
+        other: The number of them.
+        taken: The types of operands that elements are computed from, each of one dimension.
+        elements: The new rows of each cache, all groups one behind the other, and the other result.
+    """
+
+    other: int = 0
+    taken: tuple[ir.RankedTensorType, ...] = ()
+    elements: tuple[Element, ...] = ()
+
+    @classmethod
+    def of(
+        cls, rows: Rows, other: int, taken: Sequence[ir.RankedTensorType], elements: Sequence[Element]
+    ) -> RotatedRows:
+        """Returns the kernel that computes what another one is given."""
+        entries = {each.name: getattr(rows, each.name) for each in fields(Rows)}
+        return cls(**entries, other=other, taken=tuple(taken), elements=tuple(elements))
+
+    @property
+    def name(self) -> str:
+        return f"mx_write_rotated_rows_d{self.size}_{self.other}"
+
+    @property
+    def threads(self) -> int:
+        return min(_MOST_THREADS, -(-max(self.other, self.size) // LANES) * LANES)
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        return [*self.taken, super().inputs[-1]]
+
+    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
+        """Returns the types of caches, and of the other result, as so many workgroups see them."""
+        return [*super().result_types(workgroups), build.tensor_type([workgroups, self.other], self.element)]
+
+    def _written(self, buffers: Values, results: Values) -> Values:
+        """Returns results after the writes of all threads; the other one is not written over anything."""
+        *caches, other = results
+        return super()._written(buffers, [*caches, build.empty(ir.RankedTensorType(other.type))])
+
+    def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
+        """Returns results with a thread's elements."""
+        *taken, table = buffers
+        *caches, other = outs
+        *rows, of_other = self.elements
+        element = partial(self._row, of_other, taken, workgroup * self.other)
+        other = self._with(other, [0], self.other, thread, element)
+        place = self._place(table, workgroup, Index.of(0)).here
+        is_here = place < self.length
+        at: list[Index | int] = [0, builder.select(is_here, place, 0)]
+        first = workgroup * self.size
+        for number, row in enumerate(rows):
+            element = partial(self._row, row, taken, first)
+            caches[number] = self._with(caches[number], at, self.size, thread, element, is_here)
+        return [*caches, other]
+
+    @staticmethod
+    def _row(element: Element, taken: Values, first: Index, number: Index) -> ir.Value:
+        return element(taken, first + number)
+
+    def _with(
+        self, out: ir.Value, at: Sequence[Index | int], size: int, thread: Index,
+        element: Callable[[Index], ir.Value], condition: ir.Value | None = None,
+    ) -> ir.Value:  # fmt: skip
+        """Returns a result with a thread's elements of so many from a place on, if a condition holds."""
+        for first in range(0, size, self.threads):
+            item = (thread + first).here
+            holds = None if first + self.threads <= size else item < size
+            holds = condition if holds is None else holds if condition is None else builder.both(holds, condition)
+            out = self._with_one(out, at, item, holds, element)
+        return out
+
+    def _with_one(
+        self, out: ir.Value, at: Sequence[Index | int], item: Index, holds: ir.Value | None,
+        element: Callable[[Index], ir.Value],
+    ) -> ir.Value:  # fmt: skip
+        place = [*at, item]
+        ones = [1] * len(place)
+        kind = build.tensor_type(ones, self.element)
+        dynamic = [each.value for each in place if isinstance(each, Index)]
+        static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
+        before = tensor.ExtractSliceOp(kind, out, dynamic, [], [], static, ones, ones).result
+
+        def made() -> Values:
+            value = builder.from_elements([element(item)])
+            value = vector.ShapeCastOp(ir.VectorType.get(ones, kind.element_type), value).result
+            origin, identity = [build.constant_index(0)] * len(ones), ir.AffineMap.get_identity(len(ones))
+            return [vector.TransferWriteOp(kind, value, before, origin, identity, [True] * len(ones)).result]
+
+        (after,) = made() if holds is None else builder.choose(holds, made, [before])
+        return tensor.InsertSliceOp(after, out, dynamic, [], [], static, ones, ones).result
