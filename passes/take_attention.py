@@ -48,7 +48,7 @@ from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 
 _MASK = 3
-"""The operand of a kernel that is a mask, if it has one, but for scales of keys and values."""
+"""The operand of a kernel that is a mask, if it has one, but for scales and a table of pages."""
 
 OPTIONS = ("ukernels", "reference")
 
@@ -157,7 +157,8 @@ def _replace(found: Attention) -> None:
     with ir.InsertionPoint(op), op.location:
         values = list(found.operands)
         if kernel.mask is not None:
-            mask = _MASK + sum(each.scales is not None for each in (kernel.key, kernel.value))
+            scales = (each.scales for each in (kernel.key, kernel.value))
+            mask = _MASK + sum(each is not None for each in (*scales, kernel.pages))
             values[mask] = _added(values[mask], found.hides_finitely)
         operands = _guarded([_squeezed(value) for value in values], kernel)
         kind = ir.RankedTensorType(found.result.type)

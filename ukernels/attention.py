@@ -32,6 +32,7 @@ class ManyQueries:
 
     heads: int
     queries: int
+    pages: Paged | None = None
 
     @property
     def tile(self) -> int:
@@ -146,6 +147,15 @@ class Reach:
     blind_sees_all: bool = False
 
 
+@dataclass(frozen=True)
+class Paged:
+    """Keys lie in pages of `size`, whose numbers are in a table; `count` is what is added to negative ones."""
+
+    table: Stored
+    size: int
+    count: int = 0
+
+
 def module(
     name: str,
     kinds: Sequence[ir.RankedTensorType],
@@ -181,13 +191,16 @@ class Spec(Protocol):
     def reach(self) -> Reach | None: ...
     @property
     def sink(self) -> Stored | None: ...
+    @property
+    def pages(self) -> Paged | None: ...
 
 
 def inputs(spec: Spec) -> list[Stored]:
     """Returns the operands in order."""
     positions = () if spec.reach is None else spec.reach.positions
     scales = spec.key.scales, spec.value.scales
-    others = (each for each in (*scales, spec.mask, spec.sink) if each)
+    table = None if spec.pages is None else spec.pages.table
+    others = (each for each in (*scales, table, spec.mask, spec.sink) if each)
     return [spec.query, spec.key, spec.value, *others, *positions]
 
 
@@ -292,7 +305,7 @@ class VisibleKeys:
 
     def __init__(self, reach: Reach | None, keys: Index, head: Index, positions: Sequence[Operand]) -> None:
         self._reach, self._keys = reach, keys
-        self._positions = [_clamped(each.load(each.place(n=head), 2)) for each in positions]
+        self._positions = [clamped(each.load(each.place(n=head), 2)) for each in positions]
 
     def of(self, query: Index) -> tuple[Index, Index, ir.Value | None]:
         """Returns the first key and the end of keys of a query, and whether it sees none and so takes all."""
@@ -339,7 +352,7 @@ def _larger(one: Index, other: Index) -> Index:
     return select(one < other, other, one)
 
 
-def _clamped(number_: ir.Value) -> ir.Value:
+def clamped(number_: ir.Value) -> ir.Value:
     """Returns an integer in halves as an i32, to which a number of keys can be added."""
     kind = ir.IntegerType.get_signless(2 * ir.IntegerType(ir.VectorType(number_.type).element_type).width)
     value = element(builder.bitcast(number_, str(kind), 1), 0)

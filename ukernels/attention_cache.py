@@ -22,8 +22,9 @@ from mxcomp.ukernels.softmax import number
 class Cache:
     """Keys or values of a head, which are multiplied as elements of a type."""
 
-    def __init__(self, operands: Sequence[Operand], kind: str, head: Index) -> None:
-        self._operands, self._kind = operands, kind
+    def __init__(self, operands: Sequence[Operand], kind: str, head: Index, page: int) -> None:
+        """Takes elements and perhaps scales; `page` is the number of keys in each page, if they are in pages."""
+        self._operands, self._kind, self._page = operands, kind, page
         self.stored = operands[0].stored
         self._starts = [each.place(n=head).here for each in operands]
 
@@ -32,10 +33,19 @@ class Cache:
         """The number of values that a load gives: words, and perhaps a scale."""
         return len(self._operands)
 
-    def row(self, key: Index, is_there: ir.Value) -> list[Index]:
-        """Returns where the row of a key begins, and its scales; nowhere if it is not there."""
-        starts = zip(self._operands, self._starts, strict=True)
-        return [(select(is_there, start, each.beyond) + key * each.step).here for each, start in starts]
+    def row(self, key: Index, is_there: ir.Value, pages: Values) -> list[Index]:
+        """Returns where the row of a key begins, and its scales; nowhere if it is not there.
+
+        Of a cache in pages the row is in the first of these.
+        """
+        rows = []
+        within = key % self._page if self._page else key
+        for each, first in zip(self._operands, self._starts, strict=True):
+            start = first
+            if self._page:
+                start = start + builder.unsigned(pages[0]) * each.stored.step("p")
+            rows.append((select(is_there, start, each.beyond) + within * each.step).here)
+        return rows
 
     def load(self, row: Sequence[Index], at: Index, count: int) -> Values:
         """Loads so many elements of a row."""

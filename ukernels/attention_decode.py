@@ -20,6 +20,7 @@ from mxcomp.ukernels.attention import (
     COLUMNS,
     KEYS,
     Operand,
+    Paged,
     Pieces,
     Reach,
     State,
@@ -58,6 +59,7 @@ class Decode:
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
         value_scale: What values are multiplied by.
+        pages: Which keys and values are in.
     """
 
     heads: int
@@ -76,6 +78,7 @@ class Decode:
     cap: float | None = None
     sink: Stored | None = None
     value_scale: float = 1.0
+    pages: Paged | None = None
 
     @property
     def rows(self) -> int:
@@ -173,6 +176,9 @@ class _Decode:
         self.query, key, value, *others = inputs
         narrow = [1 if each.stored.scales else 0 for each in (key, value)]
         scales, others = others[: sum(narrow)], others[sum(narrow) :]
+        self.table: Operand | None = None
+        if spec.pages is not None:
+            self.table, *others = others
         self.others = attention.Others(spec, others)
         keys = Index.of(spec.keys) if spec.keys is not None else key.keys
         first = (self.head * spec.group).here
@@ -181,8 +187,10 @@ class _Decode:
         self.is_known = spec.keys is not None and spec.reach is None
         self._share(split)
         kind = spec.query.element
-        self.key = Cache([key, *scales[: narrow[0]]], kind, first)
-        self.value = Cache([value, *scales[narrow[0] :]], kind, first)
+        page = 0 if spec.pages is None else spec.pages.size
+        self.of_table = first
+        self.key = Cache([key, *scales[: narrow[0]]], kind, first, page)
+        self.value = Cache([value, *scales[narrow[0] :]], kind, first, page)
         self.of_masks = [
             [each.place(n=n, t=t).here for each in self.others.mask] for n, t in map(self._query, range(spec.fragments))
         ]
@@ -226,7 +234,8 @@ class _Decode:
         ]
 
         def turn(step: Index, loaded: Values, carried: Values) -> list[Values]:
-            return [self._load(step + 1), self._multiply(step, queries, loaded, carried)]
+            ids = loaded[-2:] if self.table is not None else []
+            return [self._load(step + 1, ids), self._multiply(step, queries, loaded, carried)]
 
         def alone(step: Index, carried: Values) -> list[Values]:
             return [self._multiply(step, queries, self._load(step), carried)]
@@ -242,21 +251,39 @@ class _Decode:
         piece = self.spec.key.piece(self.spec.size)
         return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size, piece)
 
-    def _load(self, step: Index) -> Values:
-        """Loads keys, values and masks of a step, counted from the first one; nothing after the last step."""
+    def _load(self, step: Index, ids: Values | None = None) -> Values:
+        """Loads keys, values and masks of a step, counted from the first one; nothing after the last step.
+
+        Of keys in pages also the ids of the next step; `ids` are those of this one, by default loaded here.
+        """
         is_there, start = step < self.count, ((self.first + step) * KEYS).here
+        pages = self._ids(step) if ids is None else ids
         loaded: Values = []
         for half in range(2):
-            row = self.key.row(self._clamped(start + self.column + half * COLUMNS), is_there)
+            row = self.key.row(self._clamped(start + self.column + half * COLUMNS), is_there, pages[half:])
             loaded += self.key.load_row(row, self.quarter, self.spec.size)
         self.loaded_keys = len(loaded)
         rows = [self._clamped(start + key) for key in attention.keys_of_lane(self.quarter)]
-        loaded += self.value.load_values([self.value.row(row, is_there) for row in rows], self.column, self.pieces)
+        places = [self.value.row(row, is_there, pages[i // 4 :]) for i, row in enumerate(rows)]
+        loaded += self.value.load_values(places, self.column, self.pieces)
         self.loaded = len(loaded)
         for of_fragment in self.of_masks:
             for each, place in zip(self.others.mask, of_fragment, strict=True):
                 loaded.append(each.load_mask(select(is_there, place, each.beyond), rows, self.is_even))
-        return loaded
+        return loaded + (self._ids(step + 1) if pages else [])
+
+    def _ids(self, step: Index) -> Values:
+        """Returns the pages of both halves of a step's keys, none of which is divided."""
+        if self.table is None or self.spec.pages is None:
+            return []
+        found = []
+        for half in range(2):
+            key = self._clamped((self.first + step) * KEYS + half * COLUMNS)
+            page = attention.clamped(self.table.load(self.table.place(n=self.of_table, l=key), 2))
+            more = arith.AddIOp(page, builder.i32(self.spec.pages.count)).result
+            is_behind = arith.CmpIOp(arith.CmpIPredicate.slt, page, builder.i32(0)).result
+            found.append(arith.SelectOp(is_behind, more, page).result)
+        return found
 
     def _clamped(self, row: Index) -> Index:
         return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
@@ -264,7 +291,7 @@ class _Decode:
     def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
         """Multiplies 32 keys, and returns the state that the loop carries."""
         keys = self.key.factors(loaded[: self.loaded_keys], self.spec.size)
-        masks = loaded[self.loaded :]
+        masks = loaded[self.loaded : len(loaded) - 2] if self.table is not None else loaded[self.loaded :]
         values = self.value.values(loaded[self.loaded_keys : self.loaded], self.pieces)
         factors = attention.transposed(values, self.pieces)
         result: Values = []

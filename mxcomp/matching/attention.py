@@ -15,19 +15,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.formats import MX_BLOCK, element_format
-from mxcomp.matching import caches, positions, softmax
+from mxcomp.matching import caches, gathers, positions, softmax
 from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import Index, Leaf, Tracer
+from mxcomp.matching.elements import ZERO, Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
 from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
-from mxcomp.ukernels.attention import Bound, Reach, Stored, Subscript
+from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
@@ -182,19 +183,12 @@ def _kernel(form: Form) -> Attention:
         raise NotCoveredError("its batch or its number of queries is dynamic")
     is_decode = queries <= attention_decode.MOST_ROWS
     query = _stored(form.query, form.axes, "d")
-    key, value = (_cached(place, form.axes, whole, is_decode) for place, whole in ((form.key, "d"), (form.value, "v")))
+    key, value = _both_cached(form, is_decode)
+    ids, pages = ((), None) if key.table is None else ((key.table[0],), key.table[1])
     mask = _masked(form) if form.mask is not None else _Mask()
     sink = _sink(form)
-    operands = (
-        query[0],
-        key.value,
-        value.value,
-        *key.scales,
-        *value.scales,
-        *mask.operands,
-        *sink[:1],
-        *mask.positions,
-    )
+    cached = key.value, value.value, *key.scales, *value.scales, *ids
+    operands = (query[0], *cached, *mask.operands, *sink[:1], *mask.positions)
     stored = query[1], key.stored, value.stored, mask.stored, mask.reach
     scale, is_spelled = form.scale * key.number * math.log2(math.e), form.op.name != ATTENTION
     others = None if form.cap is None else form.cap * math.log2(math.e), sink[1] if sink else None
@@ -208,12 +202,13 @@ def _kernel(form: Form) -> Attention:
         if prefill.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled)
-    shared_by = key.stored, value.stored, *(() if mask.reach is None else mask.reach.positions)
+    tables = () if pages is None else (pages.table,)
+    shared_by = key.stored, value.stored, *tables, *(() if mask.reach is None else mask.reach.positions)
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
     splits = _splits(heads // group, keys)
-    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number)
+    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages)
     return Attention(form.result, decode, operands, mask.guard, is_spelled)
 
 
@@ -349,29 +344,72 @@ def _scale(op: ir.Operation) -> float:
 
 @dataclass(frozen=True)
 class _Cached:
-    """Keys or values: `number` times what is stored, which may be bytes with scales."""
+    """Keys or values: `number` times what is stored, which may be bytes with scales, and in pages of a table."""
 
     value: ir.Value
     stored: Stored
+    table: tuple[ir.Value, Paged] | None = None
     scales: tuple[ir.Value, ...] = ()
     number: float = 1.0
 
 
-def _cached(place: Element, axes: Mapping[str, int | None], whole: str, is_decode: bool) -> _Cached:
-    """Returns keys or values as they are stored, if need be in a narrow format, which kernels of few queries read."""
-    found = caches.find(place, whole) if is_decode else None
-    size = axes[whole] or 0
+def _both_cached(form: Form, is_decode: bool) -> tuple[_Cached, _Cached]:
+    """Returns keys and values as they are stored: for few queries also in a narrow format, and in pages of a table."""
+    ways = ((True, True), (True, False), (False, False)) if is_decode else ((False, False),)
+    for is_narrow, is_paged in ways:
+        try:
+            key, value = (
+                _cached(place, form.axes, whole, is_narrow, is_paged)
+                for place, whole in ((form.key, "d"), (form.value, "v"))
+            )
+            if key.table == value.table:
+                return key, value
+        except NotCoveredError:
+            if not is_narrow:
+                raise
+    raise AssertionError
+
+
+def _cached(place: Element, axes: Mapping[str, int | None], whole: str, is_narrow: bool, is_paged: bool) -> _Cached:
+    found = caches.find(place, whole) if is_narrow else None
+    locate = _in_pages if is_paged else _stored_whole
     if found is None or not 0 < abs(found.number) < math.inf:
-        return _Cached(*_stored(place, axes, whole))
+        return _Cached(*locate(place, axes, whole))
+    size = axes[whole] or 0
     row = {**axes, whole: size * element_format(found.format).bits // 8}
-    try:
-        value, stored = _stored(found.elements, row, whole)
-        scales = [_stored(each, {**axes, whole: size // MX_BLOCK}, whole) for each in found.scales]
-    except NotCoveredError:
-        return _Cached(*_stored(place, axes, whole))  # converted in memory
-    of_scales = next((replace(each, element="i8") for _, each in scales), None)
+    value, stored, table = locate(found.elements, row, whole)
+    scales = [locate(each, {**axes, whole: size // MX_BLOCK}, whole) for each in found.scales]
+    if any(of_scales != table for *_, of_scales in scales):
+        raise NotCoveredError("scales in other pages")
+    of_scales = next((replace(each, element="i8") for _, each, _ in scales), None)
     stored = replace(stored, element="i8", format=found.format, scales=of_scales)
-    return _Cached(value, stored, tuple(each for each, _ in scales), found.number)
+    return _Cached(value, stored, table, tuple(each for each, *_ in scales), found.number)
+
+
+_Located: TypeAlias = tuple[ir.Value, Stored, tuple[ir.Value, Paged] | None]
+
+
+def _stored_whole(place: Element, axes: Mapping[str, int | None], whole: str) -> _Located:
+    return *_stored(place, axes, whole), None
+
+
+def _in_pages(place: Element, axes: Mapping[str, int | None], whole: str) -> _Located:
+    """Returns what stores an operand in front of a gather of pages, if there is one, and their table."""
+    found = _Moves().element(place.value, place.indices)
+    assert isinstance(found, Leaf)
+    value, indices = found.accesses[-1]
+    gather = gathers.find(value)
+    if gather is None or not gather.is_plain(value) or (wraps := gathers.is_wrapped(gather)) is None:
+        return _stored_whole(place, axes, whole)
+    of_table, inner = indices[: gather.leading], indices[gather.leading :]
+    page, key = (next((each for each in some if each.axis == "l"), ZERO) for some in (of_table, inner))
+    size, ids = key.extent or 0, _in_halves(Element(gather.ids, of_table))
+    is_whole = axes["l"] == size * (page.extent or 0) and key.stride == 1 and page.stride == size
+    if ids is None or not is_whole or size % attention.COLUMNS:
+        return _stored_whole(place, axes, whole)
+    pages = build.static_sizes(gather.source)[0] or 0
+    source = Element(gather.source, (Index("p", 1, pages), *inner))
+    return *_stored(source, {**axes, "l": size}, whole), (gather.ids, Paged(ids, size, pages if wraps else 0))
 
 
 class _Moves(Tracer):

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from mxcomp.layout import LHS_SCALE, RHS_SCALE, DataTiledLayout
 from mxcomp.matching.storage import BITCASTS
@@ -138,6 +139,27 @@ def is_clamped(gather: Gather) -> bool:
     return True
 
 
+def is_wrapped(gather: Gather) -> bool | None:
+    """Returns whether the subscript is the id, counted from the end if it is negative; False: it is the id alone.
+
+    None: it is anything else.
+    """
+    value = graph.look_through(gather.subscript, ("arith.index_cast",))
+    if value == gather.id:
+        return False
+    select = graph.producer(value)
+    if select is None or select.name != "arith.select":
+        return None
+    test, more = (graph.producer(each) for each in list(select.operands)[:2])
+    if test is None or more is None or (test.name, more.name) != ("arith.cmpi", "arith.addi"):
+        return None
+    is_below = ir.IntegerAttr(test.attributes["predicate"]).value == arith.CmpIPredicate.slt
+    numbers = graph.number(test.operands[1]), graph.number(more.operands[1])
+    ids = select.operands[2], test.operands[0], more.operands[0]
+    is_whole = is_below and numbers == (0, static_sizes(gather.source)[0]) and all(each == gather.id for each in ids)
+    return True if is_whole else None
+
+
 def _gather(op: ir.Operation) -> Gather | None:
     if op.name != "linalg.generic" or len(op.operands) != 2 or "reduction" in iterators(op):
         return None
@@ -149,7 +171,8 @@ def _gather(op: ir.Operation) -> Gather | None:
     rank, leading = ir.RankedTensorType(op.results[0].type).rank, ir.RankedTensorType(ids.type).rank
     with op.context:
         maps = [ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(i) for i in range(n)]) for n in (leading, rank)]
-    if indexing_maps(op) != maps or read.block != body or _is_inside(source, body):
+    found = [_without_ones(each, value) for each, value in zip(indexing_maps(op) or [], op.operands, strict=False)]
+    if found != maps or read.block != body or _is_inside(source, body):
         return None
     if [_loop(value) for value in inner] != list(range(leading, rank)):
         return None
@@ -157,6 +180,17 @@ def _gather(op: ir.Operation) -> Gather | None:
     if static_sizes(source)[1:] != sizes[leading:] or not _is_calculated(subscript, body):
         return None
     return Gather(source, ids, subscript, body.arguments[0])
+
+
+def _without_ones(affine_map: ir.AffineMap, value: ir.Value) -> ir.AffineMap:
+    """Returns a map with a loop for each subscript of a dimension of size 1 that is 0."""
+    zero = ir.AffineExpr.get_constant(0, affine_map.context)
+    sizes = zip(affine_map.results, static_sizes(value), strict=True)
+    loops = [
+        ir.AffineExpr.get_dim(i, affine_map.context) if size == 1 and each == zero else each
+        for i, (each, size) in enumerate(sizes)
+    ]
+    return ir.AffineMap.get(affine_map.n_dims, 0, loops, affine_map.context)
 
 
 def _is_inside(value: ir.Value, body: ir.Block) -> bool:
