@@ -39,7 +39,7 @@ from mxcomp.matching.canonical import is_canonical
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
 from mxcomp.packing import standing
-from mxcomp.ukernels.attention_mx import GROUPS, PARTS, SIZES, STEP, MxPrefill, key_order, size_order
+from mxcomp.ukernels.attention_mx import GROUPS, NEIGHBOURS, SIZES, STEP, MxPrefill, key_unit, row_order
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.conversions import CONVERSIONS
 
@@ -251,16 +251,14 @@ def _operands(found: _Attention, kernel: MxPrefill) -> list[ir.Value]:
     heads, steps = ("n", kernel.heads // kernel.shared), ("s", kernel.steps)
     elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
     of_query, of_key, of_value = (_bytes(each) for each in found.operands[1::2])
-    keys, in_step = key_order(kernel.elements[2])
-    of_keys = [heads, steps, *keys, ("d", kernel.depths), ("b", GROUPS)]
-    sizes, in_lane = size_order(kernel.value_size)
-    of_sizes = [heads, *sizes, steps, ("p", PARTS), ("b", GROUPS)]
+    of_keys = [heads, steps, *row_order(key_unit(kernel.elements[2]), STEP), ("d", kernel.depths), ("b", GROUPS)]
+    of_sizes = [heads, *row_order(NEIGHBOURS, kernel.value_size), steps, ("b", GROUPS)]
     of_key = padded(of_key, [heads[1], kernel.steps * STEP, kernel.depths * GROUPS])
     of_value = padded(of_value, [heads[1], kernel.value_size, kernel.steps * STEP // BLOCK])
     scales = (
         build.collapse(of_query, [[0, 1, 2]]),
-        _ordered(of_key, of_keys, "nsdb" + in_step),
-        _ordered(of_value, of_sizes, "nsb" + in_lane),
+        _ordered(of_key, of_keys, "nsdbgipf"),
+        _ordered(of_value, of_sizes, "nsbgipf"),
     )
     return [each for pair in zip(elements, scales, strict=True) for each in pair]
 

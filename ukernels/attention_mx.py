@@ -1,7 +1,9 @@
 """Attention of MX operands, many queries: both products by scaled MFMA, weights quantised in registers.
 
-A step has 128 keys. A wave has 32 queries, and computes scores[keys, queries] = keys · queriesᵀ, whose rows are in the
-order in which a lane has the 32 weights that it gives as a factor of values · weights: they go through no memory.
+A step has 128 keys. A wave has 32 queries in two fragments, and computes scores[keys, queries] = keys · queriesᵀ, whose
+rows are in the order in which a lane has the 32 weights of a query that it gives as a factor of values · weights: they
+go through no memory. The matrix instruction begins with what a query's weights are relative to, so that scores come out
+relative to it.
 
 Waves take turns: while one of a SIMD multiplies values by weights of a step, and keys of the next by queries, another
 makes weights of scores. All of them copy keys and values to LDS, a step before they are multiplied.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, rocdl
@@ -27,35 +30,38 @@ from mxcomp.layout.units import BLOCK, LANES, SCALE
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
-from mxcomp.ukernels.softmax import LOWEST, exp2, largest, number, splat, swapped, tree
+from mxcomp.ukernels.softmax import LOWEST, exp2, largest, number, of_column, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
 
-_INTRINSIC = "MFMA_SCALE_F32_32x32x64_B32"
+_INTRINSIC = "MFMA_SCALE_F32_16x16x128_B32"
 MFMA = INTRINSICS[_INTRINSIC]
-ROWS, DEPTH, VALUES = MFMA.m, MFMA.k, MFMA.acc_outer * MFMA.acc_inner
-"""The rows of a fragment, its depth along the other dimension, and the numbers that a lane has of a result."""
+ROWS, STEP, VALUES = MFMA.m, MFMA.k, MFMA.acc_inner
+"""The rows of a fragment; its depth, which is the number of keys of a step; and the numbers that a lane has of a
+result."""
 GROUPS = LANES // ROWS
 """The number of groups of lanes, each with a block of its own."""
-STEP, PARTS = 128, 128 // DEPTH
-"""Keys of a step, and factors of weights that they are."""
 FRAGMENTS = STEP // ROWS
-"""The number of fragments of a step's scores."""
-SIZES = 2 * ROWS
-"""Values are a multiple of so many: of two fragments for two factors MFMA choose scales from four."""
+"""The number of fragments of a step's keys."""
+COLUMNS = 2
+"""Fragments of a wave's queries, which share keys and values in registers."""
+NEIGHBOURS = 16
+"""The number of neighbouring elements of a value that a lane has."""
+SIZES = GROUPS * NEIGHBOURS
+"""Values are a multiple of so many."""
 STAGGERED = 8
 """The number of waves that are two on each SIMD, of which one is a phase behind."""
 _CHUNK, _BANKED = 16, 16
 """Bytes of a chunk; lanes that read one each at a time, from all banks."""
-_POWERS = 8
-"""Powers that are computed together: more than any waits for."""
 _AHEAD = 3
 """Fragments that are read from LDS before they are multiplied."""
 _ROOM = 16
-"""The largest distance, as a power of 2, of a block's scale above the scale of a query's sums."""
-_BIAS, _MOST_SCALE, _NO_SCALE = 127, 254, 255
+"""The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
+_BIAS, _NO_SCALE = 127, 255
+_MANTISSA_BITS = 23
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class MxPrefill(attention.ManyQueries):
         scale: Of scores, times log2(e).
         is_causal: Whether query t sees keys up to t only.
         elements: Types of queries and keys, of values, and of weights.
-        waves: Of a workgroup, each with 32 queries.
+        waves: Of a workgroup, each with two fragments of queries.
         result: The type of results.
     """
 
@@ -94,7 +100,7 @@ class MxPrefill(attention.ManyQueries):
     @property
     def tile(self) -> int:
         """The number of queries of a workgroup."""
-        return self.waves * ROWS
+        return self.waves * COLUMNS * ROWS
 
     def missing(self, target: Target) -> str:
         """Returns the matrix instruction that a GPU lacks for one of the products; "" if it has both."""
@@ -102,6 +108,11 @@ class MxPrefill(attention.ManyQueries):
         scales = [E8M0.mlir_type] * 2
         lacking = (target.lacks_instruction(_INTRINSIC, (*pair, *scales)) for pair in ((qk, qk), (value, weights)))
         return next(filter(None, lacking), "")
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether scores are powers of 2 as the matrix instruction adds them."""
+        return self.scale == 1.0
 
     @property
     def padded_keys(self) -> int:
@@ -114,7 +125,7 @@ class MxPrefill(attention.ManyQueries):
     @property
     def depths(self) -> int:
         """The number of MFMA along the size of a key."""
-        return -(-self.size // DEPTH)
+        return -(-self.size // STEP)
 
     @property
     def sums(self) -> int:
@@ -138,7 +149,7 @@ class MxPrefill(attention.ManyQueries):
         sizes = (
             rows * self.size * qk // 8, rows * self.size // BLOCK,
             key_heads * self.padded_keys * self.size * qk // 8, steps * self.depths * FRAGMENTS,
-            key_heads * self.value_size * self.padded_keys * v // 8, steps * PARTS * self.sums,
+            key_heads * self.value_size * self.padded_keys * v // 8, steps * self.sums,
         )  # fmt: skip
         return [build.tensor_type([size], "i8") for size in sizes]
 
@@ -151,11 +162,12 @@ class MxPrefill(attention.ManyQueries):
         """The LDS staging of keys and values of a step."""
         qk, v, _ = self.elements
         keys = Staged(qk, STEP, self.depths, self.size, self.waves)
-        return keys, Staged(v, self.value_size, PARTS, STEP, self.waves)
+        return keys, Staged(v, self.value_size, 1, STEP, self.waves)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of rows of each wave's fragments, in order."""
-        return [build.tensor_type([workgroups, self.waves, ROWS, self.sums, GROUPS, VALUES], self.result)]
+        parts = kept([self.value_size // SIZES])
+        return [build.tensor_type([workgroups, self.waves, COLUMNS, ROWS, *parts, GROUPS, NEIGHBOURS], self.result)]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
@@ -224,24 +236,31 @@ class Staged:
         return of_fragment % _BANKED // (_BANKED // several)
 
 
-def key_order(weights: str) -> tuple[list[tuple[str, int]], str]:
-    """Returns factors of the keys of a step, outermost first, and the order of the scales of keys in a lane's step.
+def row_order(unit: int, rows: int) -> list[tuple[str, int]]:
+    """Returns factors of keys of a step, or of elements of values, outermost first.
 
-    Of a fragment ("f") of a part ("p") of the step a lane has four times ("k") four neighbours ("i") of those rows that
-    its group ("g") has; all of a lane's weights are of one block, or halves of them are.
+    Of a fragment ("f") of a part ("p") a group of lanes ("g") has four neighbours ("i"). A lane has `unit` neighbours.
     """
-    in_part = "gf" if MFMA.holds_blocks(weights) else "fg"
-    sizes = {"p": PARTS, "f": FRAGMENTS // PARTS, "g": GROUPS, "k": MFMA.acc_outer, "i": MFMA.acc_inner}
-    return [(name, sizes[name]) for name in f"p{in_part}ki"], "kgipf"
+    return [("p", rows // (GROUPS * unit)), ("g", GROUPS), ("f", unit // VALUES), ("i", VALUES)]
 
 
-def size_order(value_size: int) -> tuple[list[tuple[str, int]], str]:
-    """Returns factors of the elements of values, outermost first, and the order of their scales in a lane's step.
+def key_unit(weights: str) -> int:
+    """Returns the number of neighbouring keys of which a lane has weights: a block or half of one."""
+    return MFMA.lane_unit(weights)
 
-    A lane's sums of a fragment ("f") are neighbours.
-    """
-    sizes = [("f", value_size // ROWS), ("g", GROUPS), ("k", MFMA.acc_outer), ("i", MFMA.acc_inner)]
-    return sizes, "kgipf"
+
+class State(NamedTuple):
+    """What a lane has of a query: what its weights are relative to, as a negative number; their sum; sums of values."""
+
+    base: ir.Value
+    total: ir.Value
+    sums: Values
+
+    def raised(self, by: ir.Value) -> State:
+        """Returns the state relative to a larger power of 2."""
+        fades = splat(exp2(element(by, 0)), VALUES)
+        total, *sums = (arith.MulFOp(each, fades).result for each in (self.total, *self.sums))
+        return State(_plus(self.base, by), total, sums)
 
 
 class _Kernel:
@@ -258,57 +277,64 @@ class _Kernel:
         self.key_head = (self.head // spec.shared).here
         self.sources = [builder.whole(builder.whole_buffer(value, [1]))[0] for value in given[: len(spec.inputs)]]
         self.lds = [builder.lds(2 * each.bytes) for each in spec.staged]
-        row = self.first + self.wave * ROWS + self.column
-        self.row = (row if spec.queries % spec.tile == 0 else _least(row, Index.of(spec.queries - 1))).here
+        self.units = key_unit(self.w), NEIGHBOURS
+        rows = [self.first + self.wave * (COLUMNS * ROWS) + i * ROWS + self.column for i in range(COLUMNS)]
+        last = Index.of(spec.queries - 1)
+        self.rows = [(row if spec.queries % spec.tile == 0 else _least(row, last)).here for row in rows]
         self.chunks = [self._read_chunks(operand) for operand in range(2)]
         self._bound()
 
     def _bound(self) -> None:
-        """Finds the number of keys a query sees, that of steps, and that of steps that all queries see whole."""
+        """Finds the number of keys each query sees, that of steps, and that of steps that all queries see whole."""
         spec, keys = self.spec, Index.of(self.spec.keys)
         if not spec.is_causal:
-            self.bound, self.steps, self.whole = keys, Index.of(spec.steps), keys // STEP
+            self.bounds, self.steps, self.whole = [keys] * COLUMNS, Index.of(spec.steps), keys // STEP
             return
-        self.bound = _least(self.row + 1, keys)
+        self.bounds = [_least(row + 1, keys) for row in self.rows]
         self.steps = ((_least(self.first + spec.tile, keys) + (STEP - 1)) // STEP).here
         self.whole = (_least(self.first + 1, keys) // STEP).here
 
     def write(self) -> None:
         """Phases, in turns: weights of scores; then values by weights, and the next keys by queries."""
         spec, first = self.spec, Index.of(0)
-        query, zeros = self._load_query(), builder.f32_zeros(VALUES)
-        state = [number(LOWEST), *[zeros] * (spec.sums + 1)]
+        queries = [self._load_query(row) for row in self.rows]
+        zeros = builder.f32_zeros(VALUES)
+        states = [State(zeros, zeros, [zeros] * spec.sums)] * COLUMNS
         self._copy_keys(first)
         self._meet()
         self._copy_keys(first + 1)
         self._copy_values(first)
         fragments = self._read_ahead(self._key_fragments(first))
-        scores = self._scores(fragments, query, self._key_scales(first))
+        scores = self._scores(fragments, queries, self._key_scales(first), states)
+        states = [self._begun(*each) for each in zip(self._seen(first, scores), states, strict=True)]
+        if self.spec.is_folded:
+            scores = [[_plus(each, state.base) for each in found] for found, state in zip(scores, states, strict=True)]
         scales = [*self._key_scales(first + 1), self._value_scales(first)]
         self._meet()
         self._fall_behind(self.wave >= STAGGERED // 2)
 
-        def turn(compares: bool) -> Callable[..., list[Values]]:
-            def body(step: Index, scores: Values, scales: Values, state: Values) -> list[Values]:
+        def turn(compares: bool) -> Callable[..., list[Any]]:
+            def body(step: Index, scores: list[Values], scales: Values, carried: list[Any]) -> list[Any]:
+                states = [State(*each) for each in carried]
                 if compares:
                     scores = self._seen(step, scores)
-                weights, state = self._weighed(scores, state)
+                weights, states = self._weighed(scores, states)
                 _barrier()
                 builder.set_priority(1)
                 fragments = self._read_ahead([*self._value_fragments(step), *self._key_fragments(step + 1)])
                 *key_scales, value_scales = scales
-                state, following = self._added(fragments, weights, value_scales, state, self._moves(step))
-                scores = self._scores(fragments, query, key_scales)
+                states, following = self._added(fragments, weights, value_scales, states, self._moves(step))
+                scores = self._scores(fragments, queries, key_scales, states)
                 builder.set_priority(0)
                 self._meet()
-                return [scores, following, state]
+                return [scores, following, states]
 
             return body
 
-        carried = loop(self.whole, turn(False), scores, scales, state)
-        *_, state = loop(self.steps, turn(True), *carried, start=self.whole)
+        carried = loop(self.whole, turn(False), scores, scales, states)
+        *_, states = loop(self.steps, turn(True), *carried, start=self.whole)
         self._fall_behind(self.wave < STAGGERED // 2)
-        self._store(state)
+        self._store([State(*each) for each in states])
 
     def _moves(self, step: Index) -> Iterator[Values]:
         """Starts copies, some behind each MFMA, and yields loads: last the scales of the following step."""
@@ -331,10 +357,10 @@ class _Kernel:
 
     # Memory
 
-    def _load_query(self) -> list[Factor]:
+    def _load_query(self, row: Index) -> list[Factor]:
         """Loads a query's factors, with zeros behind its last element."""
         spec, size = self.spec, MFMA.lane_bytes(self.qk)
-        at, blocks = (self.head * spec.queries + self.row).here, spec.size // BLOCK
+        at, blocks = (self.head * spec.queries + row).here, spec.size // BLOCK
         row_bytes, pieces, factors = blocks * size, UNIT_PIECES[size], list[Factor]()
         for depth in range(spec.depths):
             block, parts = (self.group + depth * GROUPS).here, []
@@ -358,7 +384,7 @@ class _Kernel:
         return [self._load_scales(3, step, depths, depth, FRAGMENTS) for depth in range(depths)]
 
     def _value_scales(self, step: Index) -> ir.Value:
-        return self._load_scales(5, step, 1, 0, PARTS * self.spec.sums)
+        return self._load_scales(5, step, 1, 0, self.spec.sums)
 
     def _load_scales(self, source: int, step: Index, count: int, number_: int, size: int) -> ir.Value:
         at = (self.key_head * self.spec.steps + step) * count + number_
@@ -388,8 +414,7 @@ class _Kernel:
         staged = self.spec.staged[operand]
         chunk = (copied * LANES + self.lane).here
         row = (chunk // staged.chunks).here
-        four, group = MFMA.acc_inner, row // self._group_stride(operand) % GROUPS
-        of_fragment = row // four % 2 * (GROUPS * four) + group * four + row % four
+        of_fragment = row // self.units[operand] % GROUPS * VALUES + row % VALUES
         return row, (chunk % staged.chunks ^ staged.exchanged(of_fragment)) * _CHUNK
 
     def _of_fragment(self, operand: int, copied: Index) -> tuple[Index, Index]:
@@ -400,21 +425,13 @@ class _Kernel:
         row = self._row(operand, fragment // staged.depths, lane % ROWS)
         return row, (fragment % staged.depths * GROUPS + lane // ROWS) * size + byte % size
 
-    def _group_stride(self, operand: int) -> int:
-        """Returns the distance of rows that groups of lanes have, as `key_order` and `size_order` say."""
-        return DEPTH // GROUPS if operand == 0 and MFMA.holds_blocks(self.w) else VALUES
-
     def _first_row(self, operand: int, fragment: Index) -> Index:
-        if operand == 1:
-            return fragment * ROWS
-        of_part = FRAGMENTS // PARTS
-        stride = VALUES if MFMA.holds_blocks(self.w) else DEPTH // of_part
-        return fragment // of_part * DEPTH + fragment % of_part * stride
+        unit = self.units[operand]
+        return fragment // (unit // VALUES) * (GROUPS * unit) + fragment % (unit // VALUES) * VALUES
 
     def _row(self, operand: int, fragment: Index | int, of_fragment: Index) -> Index:
-        """Returns the key of a step, or the element of values, that a row of a fragment is."""
-        four, stride = MFMA.acc_inner, self._group_stride(operand)
-        of_lanes = of_fragment // four % GROUPS * stride + of_fragment // (four * GROUPS) * four + of_fragment % four
+        """Returns the key of a step, or the element of values, that a row of a fragment is (`row_order`)."""
+        of_lanes = of_fragment // VALUES * self.units[operand] + of_fragment % VALUES
         return self._first_row(operand, Index.of(fragment)) + of_lanes
 
     def _key_place(self, step: Index, row: Index, byte: Index) -> tuple[ir.Value, Index]:
@@ -439,7 +456,7 @@ class _Kernel:
         return [self._fragment(0, step, i, depth) for i in range(FRAGMENTS) for depth in range(self.spec.depths)]
 
     def _value_fragments(self, step: Index) -> list[tuple[int, list[Index]]]:
-        return [self._fragment(1, step, i, part) for part in range(PARTS) for i in range(self.spec.sums)]
+        return [self._fragment(1, step, i, 0) for i in range(self.spec.sums)]
 
     def _fragment(self, operand: int, step: Index, fragment: int, depth: int) -> tuple[int, list[Index]]:
         """Returns an operand, and the places in LDS of a lane's bytes of a fragment of a step."""
@@ -477,31 +494,35 @@ class _Kernel:
 
         return each()
 
-    def _scores(self, fragments: Iterator[ir.Value], query: list[Factor], scales: Values) -> Values:
-        """Keys of a step by the queries."""
-        found = list[ir.Value]()
+    def _scores(
+        self, fragments: Iterator[ir.Value], queries: list[list[Factor]], scales: Values, states: list[State]
+    ) -> list[Values]:
+        """Returns keys of a step by the queries of each fragment."""
+        found = list[Values]()
         for number_ in range(FRAGMENTS):
-            score = builder.f32_zeros(VALUES)
-            for each, scale in zip(query, scales, strict=True):
-                score = _mfma(factor(next(fragments), self.qk, scale, number_), each, score)
-            found.append(score)
-        return found
+            zeros = builder.f32_zeros(VALUES)
+            each = [state.base if self.spec.is_folded else zeros for state in states]
+            for depth, scale in enumerate(scales):
+                key = factor(next(fragments), self.qk, scale, number_)
+                each = [_mfma(key, query[depth], score) for query, score in zip(queries, each, strict=True)]
+            found.append(each)
+        return [list(each) for each in zip(*found, strict=True)]
 
     def _added(
-        self, fragments: Iterator[ir.Value], weights: list[Factor], scales: ir.Value, state: Values,
+        self, fragments: Iterator[ir.Value], weights: list[Factor], scales: ir.Value, states: list[State],
         moves: Iterator[Values],
-    ) -> tuple[Values, Values]:  # fmt: skip
-        """Adds values of a step by weights, and weights, to the state; returns it, and what `moves` has loaded."""
-        (high, total, *sums), moved = state, list[ir.Value]()
-        for part, weight in enumerate(weights):
-            total = _mfma(self._ones(), weight, total)
-            for i in range(self.spec.sums):
-                value = factor(next(fragments), self.v, scales, part * self.spec.sums + i)
-                sums[i] = _mfma(value, weight, sums[i])
-                moved += next(moves, [])
+    ) -> tuple[list[State], Values]:  # fmt: skip
+        """Adds values of a step by weights, and weights, to the states; returns them, and what `moves` has loaded."""
+        totals = [_mfma(self._ones(), weight, state.total) for weight, state in zip(weights, states, strict=True)]
+        sums, moved = [list(state.sums) for state in states], list[ir.Value]()
+        for i in range(self.spec.sums):
+            value = factor(next(fragments), self.v, scales, i)
+            for weight, each in zip(weights, sums, strict=True):
+                each[i] = _mfma(value, weight, each[i])
+            moved += next(moves, [])
         for rest in moves:
             moved += rest
-        return [high, total, *sums], moved
+        return [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)], moved
 
     def _ones(self) -> Factor:
         kind = ir.VectorType.get([BLOCK], ir.Type.parse("f4E2M1FN"))
@@ -511,90 +532,119 @@ class _Kernel:
         scales = builder.bitcast(arith.ConstantOp(scale, bias).result, SCALE, 4)
         return arith.ConstantOp(kind, one).result, (scales, 0)
 
-    def _seen(self, step: Index, scores: Values) -> Values:
-        """Returns scores, without weight for keys that the query does not see."""
-        nothing, found, inner = number(-math.inf), list[ir.Value](), MFMA.acc_inner
-        for fragment, score in enumerate(scores):
-            rows = [self.group * inner + (i // inner * GROUPS * inner + i % inner) for i in range(VALUES)]
-            keys = [step * STEP + self._row(0, fragment, row) for row in rows]
-            each = [arith.SelectOp(key < self.bound, element(score, i), nothing).result for i, key in enumerate(keys)]
-            found.append(builder.from_elements(each))
-        return found
+    def _seen(self, step: Index, scores: list[Values]) -> list[Values]:
+        """Returns scores, without weight for keys that a query does not see."""
+        nothing, keys = number(-math.inf), list[list[Index]]()
+        for fragment in range(FRAGMENTS):
+            rows = [self._row(0, fragment, self.group * VALUES + i) for i in range(VALUES)]
+            keys.append([step * STEP + row for row in rows])
+        return [
+            [
+                builder.from_elements(
+                    [arith.SelectOp(key < bound, element(score, i), nothing).result for i, key in enumerate(own)]
+                )
+                for score, own in zip(found, keys, strict=True)
+            ]
+            for found, bound in zip(scores, self.bounds, strict=True)
+        ]
 
     # Weights
 
-    def _weighed(self, scores: Values, state: Values) -> tuple[list[Factor], Values]:
-        """Returns a lane's weights, with the scales of its own blocks, and the state rescaled to fit them."""
-        of_part = FRAGMENTS // PARTS
-        parts = [scores[i * of_part : (i + 1) * of_part] for i in range(PARTS)]
-        tops = [[tree(_maximum, [element(each, i) for i in range(VALUES)]) for each in part] for part in parts]
-        exponents = [self._exponents(each) for each in tops]
-        high, *sums = self._made_room(tree(largest, [own for own, _ in exponents]), state)
-        weights = list[Factor]()
-        for part, (own, of_fragments) in zip(parts, exponents, strict=True):
-            words = [word for pair in zip(part, of_fragments, strict=True) for word in self._converted(*pair)]
-            bits = builder.bitcast(builder.from_elements(words), "i8", MFMA.lane_bytes(self.w))
-            weights.append(factor(bits, self.w, builder.from_elements([self._scale(own, high)]), 0))
-        return weights, [high, *sums]
+    def _begun(self, scores: Values, state: State) -> State:
+        """Returns the state that weights of a query's first scores are relative to."""
+        scores = self._relative(scores, state)
+        top = of_column(tree(largest, [element(each, i) for each in scores for i in range(VALUES)]), largest)
+        rise = largest(mlir_math.CeilOp(top).result, number(LOWEST))
+        return state._replace(base=arith.SubFOp(state.base, splat(rise, VALUES)).result)
 
-    def _exponents(self, tops: Values) -> tuple[ir.Value, Values]:
-        """Returns exponents of a lane's own block, and of the blocks of a part's fragments, from the largest scores.
+    def _relative(self, scores: Values, state: State) -> Values:
+        """Returns scores as powers of 2, relative to the state."""
+        if self.spec.is_folded:
+            return scores
+        scale, base = number(self.spec.scale), element(state.base, 0)
+        return [
+            builder.from_elements([_alone("v_fma_f32", element(each, i), scale, base) for i in range(VALUES)])
+            for each in scores
+        ]
 
-        The powers of 2 of scores less the exponent are at most what elements can be, in units of the largest power.
-        """
-        if MFMA.holds_blocks(self.w):
-            own = self._exponent(_maximum(*tops))
-            return own, [own] * len(tops)
-        own = self._exponent(_maximum(*swapped(rocdl.Permlane32SwapOp, *tops)))
-        return own, list(swapped(rocdl.Permlane32SwapOp, own, own))
+    def _weighed(self, scores: list[Values], states: list[State]) -> tuple[list[Factor], list[State]]:
+        """Returns a lane's weights, with the scales of its own blocks, and the states changed to fit them."""
+        scores = [self._relative(*each) for each in zip(scores, states, strict=True)]
+        tops = [self._top(each) for each in scores]
+        tops, scores, states = self._made_room(tops, scores, states)
+        return [self._converted(*each) for each in zip(scores, tops, strict=True)], states
 
-    def _exponent(self, top: ir.Value) -> ir.Value:
-        room = math.log2(self.weights.max_finite / 2**self.weights.emax)
-        scaled = _alone("v_fma_f32", top, number(self.spec.scale), number(-room))
-        return _maximum(mlir_math.CeilOp(scaled).result, number(LOWEST))
+    def _top(self, scores: Values) -> ir.Value:
+        """Returns the largest score of the block whose scale a lane has."""
+        count = key_unit(self.w) // VALUES
+        own = [
+            tree(_maximum, [element(each, i) for each in scores[first : first + count] for i in range(VALUES)])
+            for first in range(0, FRAGMENTS, count)
+        ]
+        if len(own) > 1:  # halves of two blocks: of each block four lanes have halves
+            own = list(swapped(rocdl.Permlane16SwapOp, *swapped(rocdl.Permlane32SwapOp, *own)))
+        return tree(_maximum, own)
 
-    def _made_room(self, exponent: ir.Value, state: Values) -> Values:
-        """Rescales the state by a larger power of 2 where a lane's block has an exponent too far above."""
-        high, *sums = state
-        far = arith.CmpFOp(arith.CmpFPredicate.OGT, exponent, _alone("v_add_f32", high, number(float(_ROOM)))).result
+    def _made_room(self, tops: Values, scores: list[Values], states: list[State]) -> Any:
+        """Makes a state relative to a larger power of 2 where a block is too far above it."""
+        above = [arith.CmpFOp(arith.CmpFPredicate.OGT, top, number(float(_ROOM))).result for top in tops]
+        far = tree(lambda one, other: arith.OrIOp(one, other).result, above)
         i64 = ir.IntegerType.get_signless(64)
         is_any = arith.CmpIOp(arith.CmpIPredicate.ne, rocdl.ballot(i64, far), arith.ConstantOp(i64, 0).result).result
 
-        def scaled() -> Values:
-            top = largest(high, largest(*swapped(rocdl.Permlane32SwapOp, exponent, exponent)))
-            fades = splat(exp2(arith.SubFOp(high, top).result), VALUES)
-            return [top, *(arith.MulFOp(each, fades).result for each in sums)]
+        def raised() -> list[Any]:
+            rises = [largest(mlir_math.CeilOp(of_column(top, largest)).result, number(0.0)) for top in tops]
+            less = [splat(arith.NegFOp(rise).result, VALUES) for rise in rises]
+            return [
+                [arith.SubFOp(top, rise).result for top, rise in zip(tops, rises, strict=True)],
+                [[_plus(each, by) for each in found] for found, by in zip(scores, less, strict=True)],
+                [state.raised(by) for state, by in zip(states, less, strict=True)],
+            ]
 
-        return builder.choose(is_any, scaled, state)
+        tops, scores, states = builder.choose(is_any, raised, [tops, scores, states])
+        return tops, scores, [State(*each) for each in states]
 
-    def _scale(self, exponent: ir.Value, high: ir.Value) -> ir.Value:
-        """Returns the code of a block's scale, also of a block without numbers."""
-        i32, i8 = (ir.IntegerType.get_signless(bits) for bits in (32, 8))
-        above = _alone("v_sub_f32", exponent, high)
-        code = _alone("v_add_f32", above, number(float(_BIAS - self.weights.emax)))
-        code = arith.MinNumFOp(arith.MaxNumFOp(code, number(0.0)).result, number(float(_MOST_SCALE))).result
-        is_none = arith.CmpFOp(arith.CmpFPredicate.UNO, exponent, exponent).result
-        bounded = arith.FPToUIOp(i32, code).result
-        return arith.TruncIOp(i8, arith.SelectOp(is_none, builder.i32(_NO_SCALE), bounded).result).result
-
-    def _converted(self, scores: ir.Value, exponent: ir.Value) -> Values:
-        """Weights of a fragment of scores, in words."""
-        less = _alone("v_sub_f32", number(float(self.weights.emax)), exponent)
-        powers = [
-            power
-            for i in range(0, VALUES, _POWERS)
-            for power in _powers([element(scores, i + j) for j in range(_POWERS)], number(self.spec.scale), less)
+    def _converted(self, scores: Values, top: ir.Value) -> Factor:
+        """Returns weights of a query, with the scale of a lane's own block."""
+        code = self._scale(top)
+        bits = arith.ShLIOp(code, builder.i32(_MANTISSA_BITS)).result
+        scale = arith.BitcastOp(top.type, bits).result
+        count = key_unit(self.w) // VALUES
+        scales = [scale]
+        if count < FRAGMENTS:
+            scales = list(swapped(rocdl.Permlane32SwapOp, *swapped(rocdl.Permlane16SwapOp, scale, scale)))
+        powers = [exp2(element(each, i)) for each in scores for i in range(VALUES)]
+        conversion, any_ = CONVERSIONS[self.w, "f32"], llvm.UndefOp(code.type).res
+        pairs, turns = [powers[i : i + 2] for i in range(0, len(powers), 2)], conversion.turns
+        words = [
+            conversion.word(pairs[i : i + turns], scales[2 * i // (count * VALUES)], any_)
+            for i in range(0, len(pairs), turns)
         ]
-        conversion = CONVERSIONS[self.w, "f32"]
-        pairs = [powers[i : i + 2] for i in range(0, VALUES, 2)]
-        turns = conversion.turns
-        any_ = llvm.UndefOp(ir.IntegerType.get_signless(32)).res
-        return [conversion.word(pairs[i : i + turns], number(1.0), any_) for i in range(0, len(pairs), turns)]
+        elements = builder.bitcast(builder.from_elements(words), "i8", MFMA.lane_bytes(self.w))
+        return factor(elements, self.w, builder.bitcast(builder.from_elements([code]), "i8", 4), 0)
 
-    def _store(self, state: Values) -> None:
-        spec, (_, total, *sums) = self.spec, state
-        shares = [attention.rounded(attention.divided(each, element(total, 0)), spec.result) for each in sums]
-        self.threads.store(shares, [1, 1, 1, spec.sums, 1, VALUES], [0, self.wave, self.column, 0, self.group, 0])
+    def _scale(self, top: ir.Value) -> ir.Value:
+        """Returns the code of a block's scale, also of a block without numbers, in an i32."""
+        i32, most = builder.i32_type(), math.log2(self.weights.max_finite)
+        code = arith.FPToUIOp(i32, mlir_math.CeilOp(_alone("v_add_f32", top, number(_BIAS - most))).result).result
+        if self.weights.has_nan:
+            return code
+        is_none = arith.CmpFOp(arith.CmpFPredicate.UNO, top, top).result
+        return arith.SelectOp(is_none, builder.i32(_NO_SCALE), code).result
+
+    def _store(self, states: list[State]) -> None:
+        spec, parts = self.spec, kept([self.spec.value_size // SIZES])
+        shares = [
+            attention.rounded(attention.divided(each, element(state.total, 0)), spec.result)
+            for state in states
+            for each in state.sums
+        ]
+        shape, place = [1, 1, COLUMNS, 1, *parts, 1, NEIGHBOURS], [0, self.wave, 0, self.column]
+        self.threads.store(shares, shape, [*place, *(0 for _ in parts), self.group, 0])
+
+
+def _plus(one: ir.Value, other: ir.Value) -> ir.Value:
+    return arith.AddFOp(one, other).result
 
 
 def _mfma(one: Factor, other: Factor, sums: ir.Value) -> ir.Value:
@@ -624,19 +674,3 @@ def _alone(name: str, *operands: ir.Value) -> ir.Value:
     text = f"{name} {', '.join(f'${i}' for i in range(len(operands) + 1))}"
     constraints = ",".join(["=v"] + ["v"] * len(operands))
     return llvm.InlineAsmOp(operands[0].type, list(operands), text, constraints, has_side_effects=False).res
-
-
-def _powers(scores: Values, scale: ir.Value, more: ir.Value) -> Values:
-    """Returns 2 to the power of score · scale + more.
-
-    LLVM would multiply two at a time, which does not run beside MFMA.
-    Nothing waits for what is in front of it; behind the last power is the wait state that its use needs.
-    """
-    count = len(scores)
-    lines = [f"v_fma_f32 ${i}, ${count + i}, ${2 * count}, ${2 * count + 1}" for i in range(count)]
-    lines += [f"v_exp_f32 ${i}, ${i}" for i in range(count)]
-    kind = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
-    constraints = ",".join(["=&v"] * count + ["v"] * count + ["s", "v"])
-    text = "\n".join([*lines, "s_nop 0"])
-    made = llvm.InlineAsmOp(kind, [*scores, scale, more], text, constraints, has_side_effects=False).res
-    return [llvm.ExtractValueOp(more.type, made, ir.DenseI64ArrayAttr.get([i])).res for i in range(count)]

@@ -95,9 +95,11 @@ def when(condition: ir.Value) -> Iterator[None]:
         scf.YieldOp([])
 
 
-def choose(condition: ir.Value, yes: Callable[[], Values], no: Values) -> Values:
-    """Returns the result of `yes` in waves in which `condition` is true, else existing values."""
-    return either(condition, [value.type for value in no], yes, lambda: no)
+def choose(condition: ir.Value, yes: Callable[[], Sequence[Any]], no: Sequence[Any]) -> list[Any]:
+    """Returns the result of `yes` in waves in which `condition` is true, else existing values: lists of any depth."""
+    values = list(_leaves(no))
+    chosen = either(condition, [value.type for value in values], lambda: list(_leaves(yes())), lambda: values)
+    return list(_formed(no, iter(chosen)))
 
 
 def either(
