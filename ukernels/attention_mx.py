@@ -60,6 +60,8 @@ _AHEAD = 3
 """Fragments that are read from LDS before they are multiplied."""
 _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
+_LDS_BYTES, _MOST_SLOTS = 160 * 1024, 4
+"""The LDS of a workgroup, and the most steps that it holds."""
 _BIAS, _NO_SCALE = 127, 255
 _MANTISSA_BITS = 23
 
@@ -155,7 +157,16 @@ class MxPrefill(attention.ManyQueries):
 
     @property
     def lds_bytes(self) -> int:
-        return 2 * sum(each.bytes for each in self.staged)
+        return self.slots * self._step_bytes
+
+    @property
+    def _step_bytes(self) -> int:
+        return sum(each.bytes for each in self.staged)
+
+    @property
+    def slots(self) -> int:
+        """The number of steps for which LDS has room: copies may take all but two steps of the time."""
+        return max(2, min(_MOST_SLOTS, _LDS_BYTES // self._step_bytes))
 
     @property
     def staged(self) -> tuple[Staged, Staged]:
@@ -276,7 +287,7 @@ class _Kernel:
         self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
         self.key_head = (self.head // spec.shared).here
         self.sources = [builder.whole(builder.whole_buffer(value, [1]))[0] for value in given[: len(spec.inputs)]]
-        self.lds = [builder.lds(2 * each.bytes) for each in spec.staged]
+        self.lds = [builder.lds(spec.slots * each.bytes) for each in spec.staged]
         self.units = key_unit(self.w), NEIGHBOURS
         rows = [self.first + self.wave * (COLUMNS * ROWS) + i * ROWS + self.column for i in range(COLUMNS)]
         last = Index.of(spec.queries - 1)
@@ -300,17 +311,21 @@ class _Kernel:
         queries = [self._load_query(row) for row in self.rows]
         zeros = builder.f32_zeros(VALUES)
         states = [State(zeros, zeros, [zeros] * spec.sums)] * COLUMNS
+        first_scales = self._key_scales(first)
+        scales = [*self._key_scales(first + 1), self._value_scales(first)]
         self._copy_keys(first)
-        self._meet()
+        self._meet(0)
         self._copy_keys(first + 1)
         self._copy_values(first)
         fragments = self._read_ahead(self._key_fragments(first))
-        scores = self._scores(fragments, queries, self._key_scales(first), states)
+        scores = self._scores(fragments, queries, first_scales, states)
         states = [self._begun(*each) for each in zip(self._seen(first, scores), states, strict=True)]
         if self.spec.is_folded:
             scores = [[_plus(each, state.base) for each in found] for found, state in zip(scores, states, strict=True)]
-        scales = [*self._key_scales(first + 1), self._value_scales(first)]
-        self._meet()
+        for i in range(1, spec.slots - 1):
+            self._copy_keys(first + i + 1)
+            self._copy_values(first + i)
+        self._meet(spec.slots - 2)
         self._fall_behind(self.wave >= STAGGERED // 2)
 
         def turn(compares: bool) -> Callable[..., list[Any]]:
@@ -326,7 +341,7 @@ class _Kernel:
                 states, following = self._added(fragments, weights, value_scales, states, self._moves(step))
                 scores = self._scores(fragments, queries, key_scales, states)
                 builder.set_priority(0)
-                self._meet()
+                self._meet(spec.slots - 2)
                 return [scores, following, states]
 
             return body
@@ -337,12 +352,11 @@ class _Kernel:
         self._store([State(*each) for each in states])
 
     def _moves(self, step: Index) -> Iterator[Values]:
-        """Starts copies, some behind each MFMA, and yields loads: last the scales of the following step."""
-        self._copy_keys(step + 2)
-        yield []
-        self._copy_values(step + 1)
-        yield []
+        """Yields the scales of the following step, which come before what is copied behind them; then copies."""
         yield [*self._key_scales(step + 2), self._value_scales(step + 1)]
+        self._copy_keys(step + self.spec.slots)
+        yield []
+        self._copy_values(step + (self.spec.slots - 1))
 
     def _fall_behind(self, waves: ir.Value) -> None:
         """Has some waves meet the others once more, which are a phase behind them from then on."""
@@ -350,9 +364,9 @@ class _Kernel:
             with builder.when(waves):
                 builder.s_barrier()
 
-    def _meet(self) -> None:
-        """Waits for all waves, and for what each of them has copied."""
-        builder.wait_groups(0)
+    def _meet(self, steps: int) -> None:
+        """Waits for all waves, and for what each of them has copied, but for so many latest steps."""
+        builder.wait_groups(2 * steps)
         _barrier()
 
     # Memory
@@ -405,7 +419,7 @@ class _Kernel:
             row, byte = (self._chunk if staged.in_rows else self._of_fragment)(operand, copied)
             is_inside, place = (self._key_place, self._value_place)[operand](step, row.here, byte.here)
             place = self._in(builder.both(is_there, is_inside), place)
-            at = step % 2 * staged.bytes + copied * (LANES * staged.piece)
+            at = step % self.spec.slots * staged.bytes + copied * (LANES * staged.piece)
             builder.copy_to_lds(self.sources[2 + 2 * operand], [place], self.lds[operand], at, staged.piece)
         builder.async_group()
 
@@ -461,7 +475,7 @@ class _Kernel:
     def _fragment(self, operand: int, step: Index, fragment: int, depth: int) -> tuple[int, list[Index]]:
         """Returns an operand, and the places in LDS of a lane's bytes of a fragment of a step."""
         staged = self.spec.staged[operand]
-        slot, size = step % 2 * staged.bytes, staged.fragment_bytes
+        slot, size = step % self.spec.slots * staged.bytes, staged.fragment_bytes
         if not staged.in_rows:
             return operand, [slot + (fragment * staged.depths + depth) * (LANES * size) + self.lane * size]
         behind = slot + self._first_row(operand, Index.of(fragment)) * staged.row_bytes
