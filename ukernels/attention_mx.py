@@ -54,8 +54,8 @@ SIZES = GROUPS * NEIGHBOURS
 """Values are a multiple of so many."""
 STAGGERED = 8
 """The number of waves that are two on each SIMD, of which one is a phase behind."""
-_CHUNK, _BANKED = 16, 16
-"""Bytes of a chunk; lanes that read one each at a time, from all banks."""
+_CHUNK, _BANKED, _WORD = 16, 16, 4
+"""Bytes of a chunk; lanes that read one each at a time, from all banks; and bytes of scales that a lane copies."""
 _AHEAD = 3
 """Fragments that are read from LDS before they are multiplied."""
 _ROOM = 16
@@ -161,7 +161,7 @@ class MxPrefill(attention.ManyQueries):
 
     @property
     def _step_bytes(self) -> int:
-        return sum(each.bytes for each in self.staged)
+        return sum(each.bytes + each.scale_room for each in self.staged)
 
     @property
     def slots(self) -> int:
@@ -169,10 +169,19 @@ class MxPrefill(attention.ManyQueries):
         return max(2, min(_MOST_SLOTS, _LDS_BYTES // self._step_bytes))
 
     @property
+    def key_bytes(self) -> int:
+        return self.size * element_format(self.elements[0]).bits // 8
+
+    @property
+    def value_bytes(self) -> int:
+        """The bytes of an element of values, of all keys."""
+        return self.padded_keys * element_format(self.elements[1]).bits // 8
+
+    @property
     def staged(self) -> tuple[Staged, Staged]:
         """The LDS staging of keys and values of a step."""
         qk, v, _ = self.elements
-        keys = Staged(qk, STEP, self.depths, self.size, self.waves)
+        keys = Staged(qk, STEP, self.depths, self.depths * STEP, self.waves)
         return keys, Staged(v, self.value_size, 1, STEP, self.waves)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
@@ -198,7 +207,7 @@ class Staged:
     Attributes:
         rows: Keys, or elements of values.
         depths: Fragments along a row.
-        size: Elements of a row.
+        size: Elements of a row, with zeros behind it up to a whole fragment.
     """
 
     element: str
@@ -240,6 +249,20 @@ class Staged:
     def bytes(self) -> int:
         """The bytes of LDS, including unused copies of waves behind the last row."""
         return self.turns * self.waves * LANES * self.piece
+
+    @property
+    def scale_bytes(self) -> int:
+        """The bytes of scales: for each fragment one of each lane."""
+        return self.rows * GROUPS * self.depths
+
+    @property
+    def scale_turns(self) -> int:
+        return -(-self.scale_bytes // (LANES * _WORD * self.waves))
+
+    @property
+    def scale_room(self) -> int:
+        """The bytes of LDS for scales, including unused copies."""
+        return self.scale_turns * self.waves * LANES * _WORD
 
     def exchanged(self, of_fragment: Index) -> Index:
         """Returns the number by which chunks of a row of a fragment change places."""
@@ -288,6 +311,7 @@ class _Kernel:
         self.key_head = (self.head // spec.shared).here
         self.sources = [builder.whole(builder.whole_buffer(value, [1]))[0] for value in given[: len(spec.inputs)]]
         self.lds = [builder.lds(spec.slots * each.bytes) for each in spec.staged]
+        self.scales = [builder.lds(spec.slots * each.scale_room) for each in spec.staged]
         self.units = key_unit(self.w), NEIGHBOURS
         rows = [self.first + self.wave * (COLUMNS * ROWS) + i * ROWS + self.column for i in range(COLUMNS)]
         last = Index.of(spec.queries - 1)
@@ -311,52 +335,43 @@ class _Kernel:
         queries = [self._load_query(row) for row in self.rows]
         zeros = builder.f32_zeros(VALUES)
         states = [State(zeros, zeros, [zeros] * spec.sums)] * COLUMNS
-        first_scales = self._key_scales(first)
-        scales = [*self._key_scales(first + 1), self._value_scales(first)]
-        self._copy_keys(first)
+        self._copy(0, first)
         self._meet(0)
-        self._copy_keys(first + 1)
-        self._copy_values(first)
+        self._copy(0, first + 1)
+        self._copy(1, first)
         fragments = self._read_ahead(self._key_fragments(first))
-        scores = self._scores(fragments, queries, first_scales, states)
+        scores = self._scores(fragments, queries, self._key_scales(first), states)
         states = [self._begun(*each) for each in zip(self._seen(first, scores), states, strict=True)]
         if self.spec.is_folded:
             scores = [[_plus(each, state.base) for each in found] for found, state in zip(scores, states, strict=True)]
         for i in range(1, spec.slots - 1):
-            self._copy_keys(first + i + 1)
-            self._copy_values(first + i)
+            self._copy(0, first + i + 1)
+            self._copy(1, first + i)
         self._meet(spec.slots - 2)
         self._fall_behind(self.wave >= STAGGERED // 2)
 
         def turn(compares: bool) -> Callable[..., list[Any]]:
-            def body(step: Index, scores: list[Values], scales: Values, carried: list[Any]) -> list[Any]:
+            def body(step: Index, scores: list[Values], carried: list[Any]) -> list[Any]:
                 states = [State(*each) for each in carried]
                 if compares:
                     scores = self._seen(step, scores)
                 weights, states = self._weighed(scores, states)
                 _barrier()
                 builder.set_priority(1)
+                scales, key_scales = self._value_scales(step), self._key_scales(step + 1)
                 fragments = self._read_ahead([*self._value_fragments(step), *self._key_fragments(step + 1)])
-                *key_scales, value_scales = scales
-                states, following = self._added(fragments, weights, value_scales, states, self._moves(step))
+                states = self._added(fragments, weights, scales, states, step)
                 scores = self._scores(fragments, queries, key_scales, states)
                 builder.set_priority(0)
                 self._meet(spec.slots - 2)
-                return [scores, following, states]
+                return [scores, states]
 
             return body
 
-        carried = loop(self.whole, turn(False), scores, scales, states)
+        carried = loop(self.whole, turn(False), scores, states)
         *_, states = loop(self.steps, turn(True), *carried, start=self.whole)
         self._fall_behind(self.wave < STAGGERED // 2)
         self._store([State(*each) for each in states])
-
-    def _moves(self, step: Index) -> Iterator[Values]:
-        """Yields the scales of the following step, which come before what is copied behind them; then copies."""
-        yield [*self._key_scales(step + 2), self._value_scales(step + 1)]
-        self._copy_keys(step + self.spec.slots)
-        yield []
-        self._copy_values(step + (self.spec.slots - 1))
 
     def _fall_behind(self, waves: ir.Value) -> None:
         """Has some waves meet the others once more, which are a phase behind them from then on."""
@@ -393,34 +408,34 @@ class _Kernel:
         return select(is_inside, place, BEYOND)
 
     def _key_scales(self, step: Index) -> Values:
-        """Loads a lane's scales of the keys of a step."""
-        depths = self.spec.depths
-        return [self._load_scales(3, step, depths, depth, FRAGMENTS) for depth in range(depths)]
+        """Reads a lane's scales of the keys of a step."""
+        return [self._read_scales(0, step, depth, FRAGMENTS) for depth in range(self.spec.depths)]
 
     def _value_scales(self, step: Index) -> ir.Value:
-        return self._load_scales(5, step, 1, 0, self.spec.sums)
+        return self._read_scales(1, step, 0, self.spec.sums)
 
-    def _load_scales(self, source: int, step: Index, count: int, number_: int, size: int) -> ir.Value:
-        at = (self.key_head * self.spec.steps + step) * count + number_
-        place = (at * LANES + self.lane) * size
-        return builder.load(self.sources[source], [self._in(step < self.steps, place)], size, alignment=4)
-
-    def _copy_keys(self, step: Index) -> None:
-        self._copy(0, step)
-
-    def _copy_values(self, step: Index) -> None:
-        self._copy(1, step)
+    def _read_scales(self, operand: int, step: Index, depth: int, size: int) -> ir.Value:
+        slot = step % self.spec.slots * self.spec.staged[operand].scale_room
+        return builder.read_lds(self.scales[operand], slot + (self.lane + depth * LANES) * size, size, size & -size)
 
     def _copy(self, operand: int, step: Index) -> None:
-        """Asks for keys (0) or values (1) of a step; for nothing behind the last one."""
-        staged, is_there = self.spec.staged[operand], step < self.steps
+        """Asks for keys (0) or values (1) of a step, and their scales; for nothing behind the last one."""
+        spec, staged = self.spec, self.spec.staged[operand]
+        is_there, slot = step < self.steps, step % spec.slots
+        start = select(is_there, (self._key_start, self._value_start)[operand](step), BEYOND)
         for turn in range(staged.turns):
-            copied = self.wave + turn * self.spec.waves
+            copied = self.wave + turn * spec.waves
             row, byte = (self._chunk if staged.in_rows else self._of_fragment)(operand, copied)
-            is_inside, place = (self._key_place, self._value_place)[operand](step, row.here, byte.here)
-            place = self._in(builder.both(is_there, is_inside), place)
-            at = step % self.spec.slots * staged.bytes + copied * (LANES * staged.piece)
+            place = start + (self._key_place, self._value_place)[operand](step, row.here, byte.here)
+            at = slot * staged.bytes + copied * (LANES * staged.piece)
             builder.copy_to_lds(self.sources[2 + 2 * operand], [place], self.lds[operand], at, staged.piece)
+        of_scales = (self.key_head * spec.steps + step) * staged.scale_bytes
+        for turn in range(staged.scale_turns):
+            byte = (self.wave + turn * spec.waves) * (LANES * _WORD)
+            start = select(builder.both(is_there, byte < staged.scale_bytes), of_scales + byte, BEYOND)
+            at = slot * staged.scale_room + byte
+            place = start + self.lane * _WORD
+            builder.copy_to_lds(self.sources[3 + 2 * operand], [place], self.scales[operand], at, _WORD)
         builder.async_group()
 
     def _chunk(self, operand: int, copied: Index) -> tuple[Index, Index]:
@@ -448,21 +463,24 @@ class _Kernel:
         of_lanes = of_fragment // VALUES * self.units[operand] + of_fragment % VALUES
         return self._first_row(operand, Index.of(fragment)) + of_lanes
 
-    def _key_place(self, step: Index, row: Index, byte: Index) -> tuple[ir.Value, Index]:
-        """Returns the place of a byte of a key of a step, and whether it exists."""
-        spec, size = self.spec, self.spec.staged[0].row_bytes
-        key = step * STEP + row
-        if spec.padded_keys % STEP:
-            key = _least(key, Index.of(spec.padded_keys - 1))
-        return byte < size, (self.key_head * spec.padded_keys + key) * size + byte
+    def _key_start(self, step: Index) -> Index:
+        """Returns where keys of a step begin."""
+        return (self.key_head * self.spec.padded_keys + step * STEP) * self.spec.key_bytes
 
-    def _value_place(self, step: Index, row: Index, byte: Index) -> tuple[ir.Value, Index]:
-        """Returns the place of a byte of a step of an element of values, and whether it exists."""
-        spec, staged = self.spec, self.spec.staged[1]
-        in_row = (step * staged.row_bytes + byte).here
-        length = spec.padded_keys * staged.fragment_bytes // BLOCK
-        is_inside = builder.both(in_row < length, row < spec.value_size)
-        return is_inside, (self.key_head * spec.value_size + row) * length + in_row
+    def _key_place(self, step: Index, row: Index, byte: Index) -> Index:
+        """Returns the place of a byte of a key of a step, from where these begin; behind its last one are zeros."""
+        size = self.spec.key_bytes
+        place = row * size + byte
+        return place if self.spec.size % STEP == 0 else self._in(byte < size, place)
+
+    def _value_start(self, step: Index) -> Index:
+        return self.key_head * (self.spec.value_size * self.spec.value_bytes) + step * self.spec.staged[1].row_bytes
+
+    def _value_place(self, step: Index, row: Index, byte: Index) -> Index:
+        """Returns the place of a byte of a step of an element of values; behind the last key are zeros."""
+        size, staged = self.spec.value_bytes, self.spec.staged[1]
+        place = row * size + byte
+        return place if self.spec.padded_keys % STEP == 0 else self._in(step * staged.row_bytes + byte < size, place)
 
     # Products
 
@@ -524,19 +542,18 @@ class _Kernel:
 
     def _added(
         self, fragments: Iterator[ir.Value], weights: list[Factor], scales: ir.Value, states: list[State],
-        moves: Iterator[Values],
-    ) -> tuple[list[State], Values]:  # fmt: skip
-        """Adds values of a step by weights, and weights, to the states; returns them, and what `moves` has loaded."""
+        step: Index,
+    ) -> list[State]:  # fmt: skip
+        """Adds values of a step by weights, and weights, to the states. Copies begin behind the first products."""
         totals = [_mfma(self._ones(), weight, state.total) for weight, state in zip(weights, states, strict=True)]
-        sums, moved = [list(state.sums) for state in states], list[ir.Value]()
+        sums, slots = [list(state.sums) for state in states], self.spec.slots
         for i in range(self.spec.sums):
             value = factor(next(fragments), self.v, scales, i)
             for weight, each in zip(weights, sums, strict=True):
                 each[i] = _mfma(value, weight, each[i])
-            moved += next(moves, [])
-        for rest in moves:
-            moved += rest
-        return [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)], moved
+            if i < len(self.spec.staged):
+                self._copy(i, step + (slots - i))
+        return [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)]
 
     def _ones(self) -> Factor:
         kind = ir.VectorType.get([BLOCK], ir.Type.parse("f4E2M1FN"))
