@@ -39,7 +39,9 @@ from mxcomp.matching.canonical import is_canonical
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
 from mxcomp.packing import standing
-from mxcomp.ukernels.attention_mx import GROUPS, NEIGHBOURS, SIZES, STEP, MxPrefill, key_unit, row_order
+from mxcomp.target import Target
+from mxcomp.ukernels.attention_decode import MOST_SPLITS, Combine
+from mxcomp.ukernels.attention_mx import GROUPS, NEIGHBOURS, ROWS, SIZES, STEP, MxAttention, key_unit, row_order
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.conversions import CONVERSIONS
 
@@ -47,7 +49,7 @@ OPTIONS = ("ukernels", "reference")
 
 _MOST_SIZE, _TWO_WAVES = 256, 256
 """Sizes of a key and a value, and of both together where registers of a SIMD are those of two waves."""
-_WAVES = ((8, 128), (4, 64), (2, 0))
+_WAVES = ((8, 128), (4, 64), (2, 32), (1, 0))
 """The waves of a workgroup, each with the number of queries of a head above which it is used."""
 
 
@@ -66,7 +68,7 @@ class _Attention:
         (heads, rows, blocks, block), (_, keys, *_), (_, value_size, *_) = shapes
         return heads, rows, keys, blocks * block, value_size
 
-    def kernel(self) -> MxPrefill | str:
+    def kernel(self, target: Target) -> MxAttention | str:
         """Returns its kernel, or why it has none."""
         heads, rows, _, size, value_size = self.sizes
         queries = self.form.queries or rows
@@ -78,15 +80,16 @@ class _Attention:
             return f"sizes {size} and {value_size}: expected at most {_MOST_SIZE}, of values a multiple of {SIZES}"
         if self.form.scale <= 0:
             return "scores are multiplied by a number that is not positive"
-        shared = rows // queries
+        shared, is_causal = rows // queries, self.form.queries is not None
         fitting = [each for each, more in _WAVES if queries > more and (each < 8 or size + value_size <= _TWO_WAVES)]
         kernels = [
-            MxPrefill(
-                heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale,
-                self.form.queries is not None, (qk, v, weights), waves, self._result_type,
+            MxAttention(
+                heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale, is_causal,
+                (qk, v, weights), waves, 2 if queries > ROWS else 1, 1, self._result_type,
             )
             for waves in fitting
         ]  # fmt: skip
+        kernels = [each if is_causal else each.split(target.cus, MOST_SPLITS) for each in kernels]
         kernel = next((each for each in kernels if each.workgroups > 1), None)
         if kernel is None:  # IREE drops a loop of one, and with it what names the kernel
             return f"{rows} queries of a single head: expected more than {kernels[-1].tile}"
@@ -122,8 +125,7 @@ def find(op: ir.Operation) -> _Attention | None:
         return None
     weights, values, _, value_scales, _ = sums.operands
     scores = next(filter(_is_batched_matmul, _behind(weights)), None)
-    scaled = None if scores is None else graph.only_user(scores)
-    form = None if scores is None or scaled is None else _form(scaled, build.element(weights))
+    form = None if scores is None else _form(scores, build.element(weights))
     if scores is None or form is None:
         return None
     queries, keys, query_scales, key_scales, _ = scores.operands
@@ -162,17 +164,19 @@ def _behind(value: ir.Value) -> Iterator[ir.Operation]:
             values += op.operands
 
 
+def _operations(op: ir.Operation) -> list[ir.OpView]:
+    return list(op.regions[0].blocks[0].operations) if op.name == "linalg.generic" else []
+
+
 def _body(op: ir.Operation) -> Iterator[str]:
-    yield from (view.operation.name for view in op.regions[0].blocks[0].operations)
+    yield from (view.operation.name for view in _operations(op))
 
 
-def _form(scaled: ir.Operation, weights: ir.Type) -> Form | None:
-    """Returns the parameters of the operation that scales scores, if it does only that."""
-    if scaled.name != "linalg.generic" or "arith.mulf" not in [*_body(scaled)]:
-        return None
-    inner = {view.operation.name: view.operation for view in scaled.regions[0].blocks[0].operations}
-    scale = _constant(inner["arith.mulf"])
-    shape = ir.RankedTensorType(scaled.results[0].type).shape
+def _form(scores: ir.Operation, weights: ir.Type) -> Form | None:
+    """Returns the parameters of what may scale and hide scores, as far as its only operation says them."""
+    scaled, shape = graph.only_user(scores), ir.RankedTensorType(scores.results[0].type).shape
+    inner = {} if scaled is None else {view.operation.name: view.operation for view in _operations(scaled)}
+    scale = _constant(inner["arith.mulf"]) if "arith.mulf" in inner else 1.0
     if scale is None:
         return None
     names = (name for name in ("arith.minui", "arith.cmpi") if name in inner)
@@ -201,19 +205,19 @@ def run(module: ir.Operation, options: Options) -> None:
             with each.result.owner.operation.location:
                 kernel = _kernel(each, options)
                 entries.append(_entry(each, kernel))
-                if isinstance(kernel, MxPrefill):
+                if isinstance(kernel, MxAttention):
                     _replace(each, kernel)
     notes.attend(module, entries)
 
 
-def _kernel(found: _Attention, options: Options) -> MxPrefill | str:
+def _kernel(found: _Attention, options: Options) -> MxAttention | str:
     if not options.has_kernels:
         return "without ukernels"
-    kernel = found.kernel()
+    kernel = found.kernel(options.target)
     return kernel if isinstance(kernel, str) else kernel.missing(options.target) or kernel
 
 
-def _entry(found: _Attention, kernel: MxPrefill | str) -> dict[str, Any]:
+def _entry(found: _Attention, kernel: MxAttention | str) -> dict[str, Any]:
     """Returns the entry for the report."""
     heads, rows, _, size, value_size = found.sizes
     sizes = heads, rows, found.form.keys, size, value_size
@@ -222,23 +226,35 @@ def _entry(found: _Attention, kernel: MxPrefill | str) -> dict[str, Any]:
     return notes.outcome(found.result.owner.operation.location, {**dict(zip(names, sizes, strict=True)), **became})
 
 
-def _replace(found: _Attention, kernel: MxPrefill) -> None:
+def _replace(found: _Attention, kernel: MxAttention) -> None:
     root, rounded = found.result.owner.operation, found.rounded
     replaced = root if rounded is None else rounded
     with ir.InsertionPoint(root):
         operands = _operands(found, kernel)
         result = ir.RankedTensorType(replaced.results[0].type)
         with standing.named(root, "attention", "attention"):
-            (tiles,) = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
-        flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
-        rows = [kernel.heads, kernel.tiles * kernel.tile, kernel.value_size]
-        whole = _shaped(flat, rows)
-        if kernel.tiles * kernel.tile != kernel.queries:
+            results = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+        if kernel.splits > 1:
+            combine = Combine(
+                kernel.heads * kernel.queries, kernel.queries, (kernel.waves * kernel.columns, ROWS),
+                kernel.value_size, kernel.splits, str(result.element_type),
+            )  # fmt: skip
+            parts = [_shaped(_flat(each), kind.shape) for each, kind in zip(results, combine.inputs, strict=True)]
+            with standing.named(root, "attention", "combine"):
+                results = standing.dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
+            whole = _shaped(_flat(results[0]), [kernel.heads, kernel.queries, kernel.value_size])
+        else:
+            whole = _shaped(_flat(results[0]), [kernel.heads, kernel.tiles * kernel.tile, kernel.value_size])
+        if whole.type.shape[1] != kernel.queries:
             kind = build.tensor_type([kernel.heads, kernel.queries, kernel.value_size], result.element_type)
             whole = tensor.ExtractSliceOp(kind, whole, [], [], [], [0, 0, 0], list(kind.shape), [1, 1, 1]).result
-        value = _shaped(build.collapse(whole, [[0, 1, 2]]), result.shape)
+        value = _shaped(_flat(whole), result.shape)
     replaced.results[0].replace_all_uses_with(value)
     graph.erase_unused([replaced.results[0]])
+
+
+def _flat(value: ir.Value) -> ir.Value:
+    return build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
 
 
 def _shaped(flat: ir.Value, shape: Sequence[int]) -> ir.Value:
@@ -246,7 +262,7 @@ def _shaped(flat: ir.Value, shape: Sequence[int]) -> ir.Value:
     return tensor.ExpandShapeOp(kind, flat, [list(range(len(shape)))], [], list(shape)).result
 
 
-def _operands(found: _Attention, kernel: MxPrefill) -> list[ir.Value]:
+def _operands(found: _Attention, kernel: MxAttention) -> list[ir.Value]:
     """Returns bytes as the kernel takes them."""
     heads, steps = ("n", kernel.heads // kernel.shared), ("s", kernel.steps)
     elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
@@ -270,8 +286,7 @@ def _bytes(scales: ir.Value) -> ir.Value:
 def _ordered(value: ir.Value, factors: Sequence[tuple[str, int]], order: str) -> ir.Value:
     """Returns a tensor whose elements have these factors, with the factors reordered."""
     names, sizes = [name for name, _ in factors], dict(factors)
-    flat = build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
-    split = _shaped(flat, [size for _, size in factors])
+    split = _shaped(_flat(value), [size for _, size in factors])
     turned = build.empty(build.tensor_type([sizes[name] for name in order], build.element(value)))
     moved = build.transpose(split, turned, [names.index(name) for name in order])
     return build.collapse(moved, [list(range(len(order)))])

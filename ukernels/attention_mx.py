@@ -1,9 +1,9 @@
-"""Attention of MX operands, many queries: both products by scaled MFMA, weights quantised in registers.
+"""Attention of MX operands: both products by scaled MFMA, weights quantised in registers.
 
-A step has 128 keys. A wave has 32 queries in two fragments, and computes scores[keys, queries] = keys · queriesᵀ, whose
-rows are in the order in which a lane has the 32 weights of a query that it gives as a factor of values · weights: they
-go through no memory. The matrix instruction begins with what a query's weights are relative to, so that scores come out
-relative to it.
+A step has 128 keys. A wave has one or two fragments of 16 queries, and computes scores[keys, queries] = keys ·
+queriesᵀ, whose rows are in the order in which a lane has the 32 weights of a query that it gives as a factor of values
+· weights: they go through no memory. The matrix instruction begins with what a query's weights are relative to, so that
+scores come out relative to it.
 
 Waves take turns: while one of a SIMD multiplies values by weights of a step, and keys of the next by queries, another
 makes weights of scores. All of them copy keys and values to LDS, a step before they are multiplied.
@@ -11,13 +11,15 @@ makes weights of scores. All of them copy keys and values to LDS, a step before 
 Weights are powers of 2, in MX by blocks of 32 keys. A query's sums are scaled by an integer power of 2, which is known
 from the first step on and changes only where a block's scale is far above it; scales of weights have the rest
 (`mxcomp.ir.attention` defines the result). A fragment of ones in place of values sums the weights.
+
+Of few queries workgroups take a part of the keys each; their sums are combined as those of `attention_decode`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from iree.compiler import ir
@@ -46,8 +48,6 @@ GROUPS = LANES // ROWS
 """The number of groups of lanes, each with a block of its own."""
 FRAGMENTS = STEP // ROWS
 """The number of fragments of a step's keys."""
-COLUMNS = 2
-"""Fragments of a wave's queries, which share keys and values in registers."""
 NEIGHBOURS = 16
 """The number of neighbouring elements of a value that a lane has."""
 SIZES = GROUPS * NEIGHBOURS
@@ -67,7 +67,7 @@ _MANTISSA_BITS = 23
 
 
 @dataclass(frozen=True)
-class MxPrefill(attention.ManyQueries):
+class MxAttention(attention.ManyQueries):
     """The kernel's parameters.
 
     Attributes:
@@ -79,7 +79,9 @@ class MxPrefill(attention.ManyQueries):
         scale: Of scores, times log2(e).
         is_causal: Whether query t sees keys up to t only.
         elements: Types of queries and keys, of values, and of weights.
-        waves: Of a workgroup, each with two fragments of queries.
+        waves: Of a workgroup.
+        columns: Fragments of a wave's queries, which share keys and values in registers.
+        splits: Parts of the keys, each of a workgroup of its own.
         result: The type of results.
     """
 
@@ -93,7 +95,13 @@ class MxPrefill(attention.ManyQueries):
     is_causal: bool
     elements: tuple[str, str, str]
     waves: int
+    columns: int
+    splits: int
     result: str
+
+    @property
+    def workgroups(self) -> int:
+        return self.heads * self.tiles * self.splits
 
     @property
     def threads(self) -> int:
@@ -102,7 +110,13 @@ class MxPrefill(attention.ManyQueries):
     @property
     def tile(self) -> int:
         """The number of queries of a workgroup."""
-        return self.waves * COLUMNS * ROWS
+        return self.waves * self.columns * ROWS
+
+    def split(self, cus: int, most: int) -> MxAttention:
+        """Returns the kernel with keys in up to so many parts, if a workgroup has all queries that share them, and
+        workgroups are fewer than compute units."""
+        wanted = 1 if self.tiles > 1 else max(1, min(most, cus // self.workgroups, self.steps))
+        return replace(self, splits=-(-self.steps // -(-self.steps // wanted)))
 
     def missing(self, target: Target) -> str:
         """Returns the matrix instruction that a GPU lacks for one of the products; "" if it has both."""
@@ -137,7 +151,7 @@ class MxPrefill(attention.ManyQueries):
     @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
-        causal = "_causal" if self.is_causal else ""
+        causal = "_causal" if self.is_causal else f"_s{self.splits}" if self.splits > 1 else ""
         kinds = "_".join(f"f{element_format(kind).bits}" for kind in self.elements)
         return f"mx_attention_{kinds}_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
 
@@ -185,9 +199,12 @@ class MxPrefill(attention.ManyQueries):
         return keys, Staged(v, self.value_size, 1, STEP, self.waves)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of rows of each wave's fragments, in order."""
-        parts = kept([self.value_size // SIZES])
-        return [build.tensor_type([workgroups, self.waves, COLUMNS, ROWS, *parts, GROUPS, NEIGHBOURS], self.result)]
+        """Returns the types of rows of each wave's fragments, in order; of parts also what they are relative to, and
+        the sum of weights."""
+        rows, parts = [workgroups, *kept([self.waves, self.columns]), ROWS], kept([self.value_size // SIZES])
+        if self.splits == 1:
+            return [build.tensor_type([*rows, *parts, GROUPS, NEIGHBOURS], self.result)]
+        return [build.tensor_type([*rows, *of_row], "f32") for of_row in ([*parts, GROUPS, NEIGHBOURS], [2])]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
@@ -300,41 +317,48 @@ class State(NamedTuple):
 class _Kernel:
     """Writes the kernel."""
 
-    def __init__(self, spec: MxPrefill, workgroup: Index, given: Values, threads: Threads) -> None:
+    def __init__(self, spec: MxAttention, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.threads = spec, threads
         self.qk, self.v, self.w = spec.elements
         self.weights: ElementFormat = element_format(self.w)
         self.wave = uniform(threads.number // LANES)
         self.lane = (threads.number % LANES).here
         self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
-        self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
+        tile, self.split = (workgroup // spec.splits).here, workgroup % spec.splits
+        self.head, self.first = (tile // spec.tiles).here, (tile % spec.tiles * spec.tile).here
         self.key_head = (self.head // spec.shared).here
         self.sources = [builder.whole(builder.whole_buffer(value, [1]))[0] for value in given[: len(spec.inputs)]]
         self.lds = [builder.lds(spec.slots * each.bytes) for each in spec.staged]
         self.scales = [builder.lds(spec.slots * each.scale_room) for each in spec.staged]
         self.units = key_unit(self.w), NEIGHBOURS
-        rows = [self.first + self.wave * (COLUMNS * ROWS) + i * ROWS + self.column for i in range(COLUMNS)]
+        own = self.first + self.wave * (spec.columns * ROWS) + self.column
+        rows = [own + i * ROWS for i in range(spec.columns)]
         last = Index.of(spec.queries - 1)
         self.rows = [(row if spec.queries % spec.tile == 0 else _least(row, last)).here for row in rows]
         self.chunks = [self._read_chunks(operand) for operand in range(2)]
         self._bound()
 
     def _bound(self) -> None:
-        """Finds the number of keys each query sees, that of steps, and that of steps that all queries see whole."""
+        """Finds the first key of each query and their end; the first step, their end, and that of steps that all
+        queries see whole."""
         spec, keys = self.spec, Index.of(self.spec.keys)
         if not spec.is_causal:
-            self.bounds, self.steps, self.whole = [keys] * COLUMNS, Index.of(spec.steps), keys // STEP
+            share = -(-spec.steps // spec.splits)
+            self.begin = (self.split * share).here
+            self.steps = _least(self.begin + share, Index.of(spec.steps))
+            self.bounds, self.whole = [keys] * spec.columns, _least(self.steps, keys // STEP)
             return
+        self.begin = Index.of(0)
         self.bounds = [_least(row + 1, keys) for row in self.rows]
         self.steps = ((_least(self.first + spec.tile, keys) + (STEP - 1)) // STEP).here
         self.whole = (_least(self.first + 1, keys) // STEP).here
 
     def write(self) -> None:
         """Phases, in turns: weights of scores; then values by weights, and the next keys by queries."""
-        spec, first = self.spec, Index.of(0)
+        spec, first = self.spec, self.begin
         queries = [self._load_query(row) for row in self.rows]
         zeros = builder.f32_zeros(VALUES)
-        states = [State(zeros, zeros, [zeros] * spec.sums)] * COLUMNS
+        states = [State(zeros, zeros, [zeros] * spec.sums)] * spec.columns
         self._copy(0, first)
         self._meet(0)
         self._copy(0, first + 1)
@@ -368,7 +392,7 @@ class _Kernel:
 
             return body
 
-        carried = loop(self.whole, turn(False), scores, states)
+        carried = loop(self.whole, turn(False), scores, states, start=first)
         *_, states = loop(self.steps, turn(True), *carried, start=self.whole)
         self._fall_behind(self.wave < STAGGERED // 2)
         self._store([State(*each) for each in states])
@@ -664,14 +688,24 @@ class _Kernel:
         return arith.SelectOp(is_none, builder.i32(_NO_SCALE), code).result
 
     def _store(self, states: list[State]) -> None:
+        """Stores results, or a part's sums; rows of parts behind the last query are stored beyond the end."""
         spec, parts = self.spec, kept([self.spec.value_size // SIZES])
-        shares = [
-            attention.rounded(attention.divided(each, element(state.total, 0)), spec.result)
-            for state in states
-            for each in state.sums
-        ]
-        shape, place = [1, 1, COLUMNS, 1, *parts, 1, NEIGHBOURS], [0, self.wave, 0, self.column]
-        self.threads.store(shares, shape, [*place, *(0 for _ in parts), self.group, 0])
+        waves, columns = ([each] if each > 1 else [] for each in (spec.waves, spec.columns))
+        shape, wave = [1, *(1 for _ in waves), *columns, 1], [0, *(self.wave for _ in waves), *(0 for _ in columns)]
+        behind, place = [*parts, 1, NEIGHBOURS], [*(0 for _ in parts), self.group, 0]
+        if spec.splits == 1:
+            shares = [_rounded(each, state.total, spec.result) for state in states for each in state.sums]
+            self.threads.store(shares, [*shape, *behind], [*wave, self.column, *place])
+            return
+        numbers = [[arith.NegFOp(element(each.base, 0)).result, element(each.total, 0)] for each in states]
+        self.threads.store_each(
+            ([each for state in states for each in state.sums], [*shape, *behind], [*wave, self.column, *place]),
+            ([builder.from_elements(each) for each in numbers], [*shape, 2], [*wave, self.column, 0]),
+        )
+
+
+def _rounded(sums: ir.Value, total: ir.Value, kind: str) -> ir.Value:
+    return attention.rounded(attention.divided(sums, element(total, 0)), kind)
 
 
 def _plus(one: ir.Value, other: ir.Value) -> ir.Value:

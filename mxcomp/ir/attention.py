@@ -1,7 +1,7 @@
 """Builds MX attention as IR: both products have MX operands, and the program quantises the weights of the second.
 
     scores  = queries · keysᵀ                                    a scaled matmul
-    powers  = exp2(scores · scale · log2(e) − ceil(the largest of a query))
+    powers  = exp2(scores · scale − ceil(the largest of a query))
     weights = powers in MX, in blocks of 32 keys                  their scales by "rceil": none of them saturates
     result  = weights · values / the sum of the weights           a scaled matmul
 
@@ -33,7 +33,7 @@ class Form:
     """The parameters of MX attention besides its operands.
 
     Attributes:
-        scale: Of scores, times log2(e).
+        scale: Of scores, times log2(e); 1 where queries are multiplied by it before they are quantised.
         keys: Behind which there is padding.
         queries: Of a head, if its query t sees keys up to t only; None: all of them.
         weights: The element format of weights.
@@ -47,6 +47,11 @@ class Form:
     @property
     def bounds(self) -> bool:
         return self.queries is not None or self.keys % MX_BLOCK != 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether scores are exponents of 2 as they are."""
+        return self.scale == 1.0 and not self.bounds
 
 
 def attention(queries: Quantised, keys: Quantised, values: Quantised, form: Form) -> ir.Value:
@@ -68,10 +73,12 @@ def attention(queries: Quantised, keys: Quantised, values: Quantised, form: Form
 
 def _scaled(scores: ir.Value, form: Form) -> ir.Value:
     """Returns scores as exponents of 2, minus infinity for hidden keys."""
+    if form.is_plain:
+        return scores
     f32 = ir.F32Type.get()
 
     def body(score: ir.Value) -> ir.Value:
-        scaled = arith.MulFOp(score, arith.ConstantOp(f32, form.scale).result).result
+        scaled = score if form.scale == 1.0 else arith.MulFOp(score, arith.ConstantOp(f32, form.scale).result).result
         if not form.bounds:
             return scaled
         row, key = (linalg.IndexOp(i).result for i in (1, 2))
@@ -148,6 +155,7 @@ def quantised_attention(
     """Returns attention of queries [batch, heads, T, size], keys and values [batch, key heads, L, …]: static floats.
 
     `formats` are those of queries and keys, of values and of weights; values are quantised in blocks of 32 keys.
+    Queries are multiplied by the scale, and by log2(e), before they are quantised: scores are exponents of 2 then.
     """
     (batch, heads, count, size), (_, key_heads, length, value_size) = (
         ir.RankedTensorType(each.type).shape for each in (queries, values)
@@ -156,7 +164,7 @@ def quantised_attention(
     behind = -(-length // MX_BLOCK) * MX_BLOCK
     keys, values = (padded(each, [batch, key_heads, behind, each.type.shape[3]]) for each in (keys, values))
     groups, rows = batch * key_heads, heads // key_heads * count
-    form = Form(scale * math.log2(math.e), length, count if is_causal else None, formats[2])
+    form = Form(1.0, length, count if is_causal else None, formats[2])
 
     def quantised(value: ir.Value, element: str, *shape: int) -> Quantised:
         """Returns […, K] in blocks along K, as [heads, rows, K]."""
@@ -170,7 +178,7 @@ def quantised_attention(
 
     turned = build.empty(build.tensor_type((batch, key_heads, value_size, behind), build.element(values)))
     result = attention(
-        quantised(queries, qk, groups, rows, size),
+        quantised(_times(queries, scale * math.log2(math.e)), qk, groups, rows, size),
         quantised(keys, qk, groups, behind, size),
         quantised(build.transpose(values, turned, [0, 1, 3, 2]), v, groups, value_size, behind),
         form,
@@ -181,6 +189,17 @@ def quantised_attention(
         result = build.elementwise(narrow, [result], lambda value: arith.TruncFOp(kind, value).result)
     split = _expanded(result, [[0, 1], [2, 3], [4]], (batch, key_heads, heads // key_heads, count, value_size))
     return build.collapse(split, [[0], [1, 2], [3], [4]])
+
+
+def _times(values: ir.Value, number: float) -> ir.Value:
+    """Returns f32 of floats times a number."""
+    f32 = ir.F32Type.get()
+
+    def product(value: ir.Value) -> ir.Value:
+        wide = value if value.type == f32 else arith.ExtFOp(f32, value).result
+        return arith.MulFOp(wide, arith.ConstantOp(f32, number).result).result
+
+    return build.elementwise(ir.RankedTensorType.get(ir.RankedTensorType(values.type).shape, f32), [values], product)
 
 
 def padded(value: ir.Value, shape: Sequence[int]) -> ir.Value:

@@ -26,11 +26,15 @@ def _mx_attention(
 ) -> torch.Tensor:
     _check(query, key, value)
     group, length = query.shape[1] // key.shape[1], key.shape[2]
-    q, k = (_rounded(as_array(each).astype(np.float32), qk_format, mode, axis=3) for each in (query, key))
+    factors = np.float32(scale * math.log2(math.e)), np.float32(1)
+    q, k = (
+        _rounded(as_array(each).astype(np.float32) * factor, qk_format, mode, axis=3)
+        for each, factor in zip((query, key), factors, strict=True)
+    )
     padding = [(0, 0), (0, 0), (0, -length % MX_BLOCK), (0, 0)]
     v = _rounded(np.pad(as_array(value).astype(np.float32), padding), value_format, mode, axis=2)
     k, v = (np.repeat(np.pad(each, padding) if each is k else each, group, axis=1) for each in (k, v))
-    scores = (q @ k.swapaxes(2, 3)) * np.float32(scale * math.log2(math.e))
+    scores = q @ k.swapaxes(2, 3)
     seen = np.arange(k.shape[2]) < length
     if is_causal:
         seen = seen & (np.arange(k.shape[2]) <= np.arange(query.shape[2])[:, None])
@@ -62,9 +66,9 @@ def mx_attention(
 ) -> torch.Tensor:
     """Returns attention whose two products have MX operands, otherwise as PyTorch's `scaled_dot_product_attention`.
 
-    Queries and keys are quantised in blocks of 32 along their last dimension, values in blocks of 32 keys. What values
-    are multiplied by are powers of 2, quantised in blocks of 32 keys, too, with scales by which none saturates; the
-    result is divided by the sum of these.
+    Queries, times scale · log2(e), and keys are quantised in blocks of 32 along their last dimension, values in blocks
+    of 32 keys. What values are multiplied by are powers of 2, quantised in blocks of 32 keys, too, with scales by which
+    none saturates; the result is divided by the sum of these.
 
     Args:
         query: float32, float16 or bfloat16 [batch, heads, T, size], the size a multiple of 32.

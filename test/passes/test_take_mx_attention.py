@@ -49,7 +49,14 @@ def test_operands_are_read_as_they_are_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", [Form(0.25, 64, None, "E4M3"), Form(0.25, 40, None, "E2M1"), Form(0.1, 33, 32, "E5M2")]
+    "form",
+    [
+        Form(0.25, 64, None, "E4M3"),
+        Form(0.25, 40, None, "E2M1"),
+        Form(0.1, 33, 32, "E5M2"),
+        Form(1.0, 64, None, "E4M3"),
+        Form(1.0, 33, 64, "E2M1"),
+    ],
 )
 def test_forms(form: Form) -> None:
     _, (entry,) = taken(spelled(form))
@@ -95,13 +102,13 @@ def test_reasons(form: Form, options: dict[str, object], reason: str) -> None:
 
 def test_a_gpu_without_the_instruction() -> None:
     target = get_target("gfx950")
-    others = tuple(each for each in target.matrix_instructions if each.name != "MFMA_SCALE_F32_32x32x64_B32")
+    others = tuple(each for each in target.matrix_instructions if each.name != "MFMA_SCALE_F32_16x16x128_B32")
     options = replace(Options.make(), target=replace(target, matrix_instructions=others))
     with ir.Context():
         module = ir.Module.parse(spelled()).operation
         pipeline.run(module, ("mxcomp-take-mx-attention",), options)
         (entry,) = notes.take_attentions(module)
-    assert "MFMA_SCALE_F32_32x32x64_B32" in str(entry["reason"]) and "flow.dispatch" not in str(module)
+    assert "MFMA_SCALE_F32_16x16x128_B32" in str(entry["reason"]) and "flow.dispatch" not in str(module)
 
 
 OTHER = """

@@ -11,10 +11,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from iree.compiler import ir
 
 import mxcomp
+import mxcomp.ir as mx
 import mxcomp.torch
 from mxcomp.errors import InputError
+from mxcomp.formats import quantise
+from mxcomp.ir.attention import Form, attention
 
 TYPES = {
     "E2M1": (ml_dtypes.float4_e2m1fn, 1, 2, 6.0),
@@ -62,14 +66,14 @@ class Case:
     def expected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> np.ndarray:
         qk, of_values, of_weights = self.formats
         q, k, v = (each.double().numpy() for each in (query, key, value))
-        q, k = rounded(q, qk), rounded(k, qk)
+        factor = (self.size**-0.5 if self.scale is None else self.scale) * math.log2(math.e)
+        q, k = rounded((np.float32(factor) * q.astype(np.float32)).astype(float), qk), rounded(k, qk)
         behind = -self.keys % 32
         v = rounded(np.pad(v, [(0, 0), (0, 0), (0, behind), (0, 0)]).swapaxes(2, 3), of_values)[..., : self.keys]
         k, v = (np.repeat(each, self.heads // self.key_heads, 1) for each in (k, v))
-        scores = np.einsum("bhtd,bhld->bhtl", q, k) * (self.size**-0.5 if self.scale is None else self.scale)
+        scores = np.einsum("bhtd,bhld->bhtl", q, k)
         if self.is_causal:
             scores[..., np.arange(self.keys) > np.arange(self.queries)[:, None]] = -np.inf
-        scores *= math.log2(math.e)
         powers = np.exp2(scores - np.ceil(scores.max(-1, keepdims=True)))
         weights = rounded(np.pad(powers, [(0, 0)] * 3 + [(0, behind)]), of_weights, saturates=False)[..., : self.keys]
         result: np.ndarray = np.einsum("bhtl,bhvl->bhtv", weights, v) / weights.sum(-1, keepdims=True)
@@ -121,7 +125,15 @@ def test_grouped_causal_queries() -> None:
     Case(4, 2, 70, 150, 64, 64, ("E2M1", "E4M3", "E4M3"), is_causal=True).check()
 
 
+def test_few_queries() -> None:
+    """Two workgroups of each head of keys share these, and others combine what they find."""
+    Case(2, 1, 3, 150, 64, 64, ("E4M3", "E4M3", "E4M3")).check()
+
+
 CASES = {
+    "a query": Case(8, 2, 1, 700, 128, 128, ("E4M3", "E2M1", "E4M3")),
+    "few queries": Case(16, 2, 3, 1000, 128, 64, ("E2M1", "E2M1", "E2M1"), batch=2, growth=0.05),
+    "some queries": Case(4, 2, 40, 300, 64, 128, ("E2M3", "E4M3", "E5M2")),
     "8 bits": Case(2, 1, 64, 256, 128, 128, ("E4M3", "E4M3", "E4M3")),
     "8 bits, values of 4": Case(2, 2, 33, 130, 128, 128, ("E4M3", "E2M1", "E4M3")),
     "6 bits": Case(2, 2, 65, 128, 128, 128, ("E2M3", "E4M3", "E4M3"), is_causal=True),
@@ -148,12 +160,37 @@ def test_cases(case: Case) -> None:
 @given(st.data())
 def test_sizes(data: st.DataObject) -> None:
     draw, names = data.draw, st.sampled_from(sorted(TYPES))
-    key_heads = draw(st.integers(1, 3))
+    key_heads, queries = draw(st.integers(1, 3)), draw(st.integers(1, 3) | st.integers(4, 150))
     formats = draw(names), draw(names), draw(st.sampled_from(["E2M1", "E4M3", "E5M2"]))
     Case(
-        key_heads * draw(st.integers(2, 3)), key_heads, draw(st.integers(65, 150)), draw(st.integers(1, 300)),
+        key_heads * draw(st.integers(2, 3)), key_heads, queries, draw(st.integers(1, 300)),
         32 * draw(st.integers(1, 8)), 64 * draw(st.integers(1, 4)), formats, draw(st.booleans()),
     ).check(draw(st.integers(0, 1000)))  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", [None, 40])
+def test_scores_that_are_scaled(queries: int | None) -> None:
+    """As programs spell it that do not multiply queries before these are quantised."""
+    rng, count, shapes = np.random.default_rng(0), 80, ((80, 64), (160, 64), (64, 160))
+    form = Form(0.3, 150, queries, "E4M3")
+    made = [rng.standard_normal((2, *shape)) for shape in shapes]
+    codes = [each for x in made for each in quantise(x.astype(np.float32), "E4M3")]
+
+    def main(*values: ir.Value) -> ir.Value:
+        q, k, v = (mx.operand(values[2 * i], values[2 * i + 1], "E4M3") for i in range(3))
+        return attention((q.elements, q.scales), (k.elements, k.scales), (v.elements, v.scales), form)
+
+    program = mxcomp.compile(mx.module(main, *("x".join(map(str, [*each.shape, "i8"])) for each in codes)), strict=True)
+    assert program.report.attentions[0].ukernel is not None
+    (found,) = program.run(*(each.view(np.int8) for each in codes))
+    q, k, v = (rounded(x, "E4M3") for x in made)
+    scores = 0.3 * np.einsum("htd,hld->htl", q, k)
+    bounds = np.full(count, 150) if queries is None else np.minimum(np.arange(count) % queries + 1, 150)
+    scores[:, np.arange(160) >= bounds[:, None]] = -np.inf
+    weights = rounded(np.exp2(scores - np.ceil(scores.max(-1, keepdims=True))), "E4M3", saturates=False)
+    expected = np.einsum("htl,hvl->htv", weights, v) / weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=DISTANCE * np.abs(v).max(), rtol=2**-8)
 
 
 @pytest.mark.slow
