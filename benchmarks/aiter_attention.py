@@ -14,7 +14,7 @@ from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.examination import examine
 
 FOLDER = Path("hsa/gfx950/fmha_v4_fwd")
-_SIZE, _TILE, _QUERIES, _THREADS = 128, 128, 256, 512
+_SIZE, _TILE, QUERIES, _THREADS = 128, 128, 256, 512
 _MEMORY, _DENSE = 16 << 30, 5
 
 
@@ -44,7 +44,7 @@ def us(checkout: Path, kernel: Kernel, heads: int, length: int) -> float:
     device = Device(memory_bytes=_MEMORY, checks=())
     path = checkout / FOLDER / f"fwd_hd{_SIZE}_{kernel.name}.co"
     (loaded,) = device.load(path.read_bytes()).kernels.values()
-    grid = (-(-length // _QUERIES), heads, 1)
+    grid = (-(-length // QUERIES), heads, 1)
     work = examine(device, loaded, grid, _arguments(device, kernel, heads, length), (_THREADS, 1, 1), asks=False)
     return estimate(work).us
 
@@ -63,7 +63,7 @@ def _arguments(device: Device, kernel: Kernel, heads: int, length: int) -> bytes
     result, query, key, value = (operand(all_rows * size + spare) for size in (2 * _SIZE, row, _SIZE, _SIZE))
     scales = [operand(size + spare) for size in (4 * all_rows, 4 * all_rows, heads * value_scales)]
     numbers = (
-        length, row * heads, _QUERIES * row * heads, row, all_rows * row, 1, key_row, key_head, all_rows * row, _DENSE,
+        length, row * heads, QUERIES * row * heads, row, all_rows * row, 1, key_row, key_head, all_rows * row, _DENSE,
         0, length, _SIZE, _SIZE, heads, value_row, value_head, all_rows * _SIZE, 2 * _SIZE * heads, 2 * _SIZE,
         2 * _SIZE * all_rows,
     )  # fmt: skip

@@ -1,19 +1,22 @@
 """Tables of docs/mx_attention.md: how far MX attention is from float64, and what it takes, modelled.
 
-python benchmarks/mx_attention.py [--aiter DIR]
+python benchmarks/mx_attention.py [--aiter DIR [--heads H --length L]]
 
 Errors are of `mxcomp.torch.mx_attention` on the CPU, which the compiled program computes as well (test/torch). Times
-are modelled: of the kernel alone, for elements and scales that are there already.
+are modelled: of the kernel alone, for elements and scales that are there already. Both tables take five minutes of a
+core. Other numbers of heads, or of keys, are printed only.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiter_attention
 import marked
-import numpy as np
 import torch
 from iree.compiler import ir
 
@@ -21,7 +24,9 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp.formats import element_format
 from mxcomp.ir.attention import Form, attention
-from mxcomp.measuring.dispatches import modelled
+from mxcomp.sim.device import Device
+from mxcomp.sim.timing.estimates import estimate
+from mxcomp.sim.timing.examination import examine
 from mxcomp.torch import mx_attention
 
 PAGE = Path(__file__).parents[1] / "docs" / "mx_attention.md"
@@ -33,10 +38,10 @@ FORMATS = (
 HEADS, LENGTH, SIZE = 4, 1024, 128
 _OUTLIERS, _LARGER = 4, 8.0
 """So many elements of each key are so many times as large, as keys of models often have some."""
-_TIMED_HEADS, _TIMED_LENGTH = 40, 8192
-TIMED = (
-    ("E4M3", "E4M3", "E4M3"), ("E2M1", "E4M3", "E4M3"), ("E2M1", "E2M1", "E4M3"), ("E2M1", "E2M1", "E2M1"),
-)  # fmt: skip
+TIMED_HEADS, TIMED_LENGTH = 40, 8192
+TIMED = (*((formats, False) for formats in (*aiter_attention.KERNELS, ("E2M1",) * 3)), (("E4M3",) * 3, True))
+"""Formats, and whether attention is causal, of each row."""
+_MEMORY, _SPARE = 16 << 30, 1 << 16
 
 
 def operands(with_outliers: bool) -> tuple[torch.Tensor, ...]:
@@ -71,41 +76,48 @@ def errors() -> list[str]:
     return table(head, rows)
 
 
-def times(aiter: Path | None) -> list[str]:
+def times(aiter: Path, heads: int, length: int) -> list[str]:
     """Rows of the table: µs and TFLOP/s of the kernel, and of AITER's."""
-    rows, flops = [], 4 * _TIMED_HEADS * _TIMED_LENGTH**2 * SIZE
-    assert aiter is not None, "expected a checkout of ROCm/aiter"
-    for formats in TIMED:
-        us = time(formats)
+    rows = []
+    for formats, is_causal in TIMED:
+        us, flops = time(formats, is_causal, heads, length), 4 * heads * length**2 * SIZE / (2 if is_causal else 1)
         found = [f"{us:.0f}", f"{flops / us / 1e6:.0f}"]
-        if (kernel := aiter_attention.KERNELS.get(formats)) is None:
+        if is_causal or (kernel := aiter_attention.KERNELS.get(formats)) is None:
             found += ["", "", ""]
         else:
-            other = aiter_attention.us(aiter, kernel, _TIMED_HEADS, _TIMED_LENGTH)
+            other = aiter_attention.us(aiter, kernel, heads, length)
             found += [f"{other:.0f}", f"{flops / other / 1e6:.0f}", f"{other / us:.2f}"]
-        rows.append((*formats, *found))
+        rows.append((*formats, "causal" if is_causal else "all", *found))
     ours, theirs = ("µs", "TFLOP/s"), ("AITER's, µs", "TFLOP/s", "as fast as AITER's")
-    return table(["queries, keys", "values", "weights", *ours, *theirs], rows)
+    return table(["queries, keys", "values", "weights", "keys seen", *ours, *theirs], rows)
 
 
-def time(formats: tuple[str, str, str]) -> float:
-    """Modelled µs of the kernel."""
+def time(formats: tuple[str, str, str], is_causal: bool, heads: int, length: int) -> float:
+    """Modelled µs of the kernel, with queries that were multiplied by the scale before they were quantised."""
     kinds, shapes = (formats[0], formats[0], formats[1]), list[list[int]]()
     for i, kind in enumerate(kinds):
-        rows, k = (_TIMED_LENGTH, SIZE) if i < 2 else (SIZE, _TIMED_LENGTH)
-        shapes += [[_TIMED_HEADS, rows, k * element_format(kind).bits // 8], [_TIMED_HEADS, rows, k // 32]]
-    form = Form(SIZE**-0.5, _TIMED_LENGTH, None, formats[2])
+        rows, k = (length, SIZE) if i < 2 else (SIZE, length)
+        shapes += [[heads, rows, k * element_format(kind).bits // 8], [heads, rows, k // 32]]
+    form = Form(1.0, length, length if is_causal else None, formats[2])
 
     def main(*given: ir.Value) -> ir.Value:
         q, k, v = (mx.operand(given[2 * i], given[2 * i + 1], kind) for i, kind in enumerate(kinds))
         result = attention((q.elements, q.scales), (k.elements, k.scales), (v.elements, v.scales), form)
         return mx.elementwise(lambda x: x, result, result="bf16")
 
-    program = mxcomp.compile(mx.module(main, *("x".join(map(str, [*shape, "i8"])) for shape in shapes)), strict=True)
-    (entry,) = program.report.attentions
-    assert entry.ukernel is not None
-    dispatches = modelled(program.vmfb, [np.zeros(shape, np.int8) for shape in shapes])
-    return max(each.us for each in dispatches)
+    module = mx.module(main, *("x".join(map(str, [*shape, "i8"])) for shape in shapes))
+    device = Device(memory_bytes=_MEMORY, checks=())
+    with TemporaryDirectory() as folder:
+        flags = (f"--iree-hal-dump-executable-binaries-to={folder}",)
+        (entry,) = mxcomp.compile(module, strict=True, iree_flags=flags).report.attentions
+        assert entry.ukernel is not None
+        loaded = [device.load(path.read_bytes()).kernels for path in Path(folder).glob("*.hsaco")]
+    (kernel,) = (each for kernels in loaded for name, each in kernels.items() if "transpose" not in name)
+    sizes = [*map(math.prod, shapes), 2 * heads * length * SIZE]
+    addresses = (device.memory.alloc(size + _SPARE, fill=False).address for size in sizes)
+    grid = heads * -(-length // aiter_attention.QUERIES), 1, 1
+    block = kernel.metadata[".reqd_workgroup_size"]
+    return estimate(examine(device, kernel, grid, struct.pack("<7Q", *addresses), block, asks=False)).us
 
 
 def table(head: list[str], rows: list[tuple[str, ...]]) -> list[str]:
@@ -113,13 +125,22 @@ def table(head: list[str], rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--aiter", type=Path, metavar="DIR", help="a checkout of ROCm/aiter: also the table of times")
-    aiter = parser.parse_args().aiter
-    for name, made in (("errors", errors), ("times", lambda: times(aiter))):
-        if name == "errors" or aiter is not None:
-            begin, end = f"<!-- {name}: written by benchmarks/mx_attention.py -->", f"<!-- end of {name} -->"
-            PAGE.write_text(marked.put(PAGE.read_text(), begin, end, "\n".join(made())))
+    parser.add_argument("--heads", type=int, default=TIMED_HEADS)
+    parser.add_argument("--length", type=int, default=TIMED_LENGTH)
+    args = parser.parse_args()
+    if (args.heads, args.length) != (TIMED_HEADS, TIMED_LENGTH):
+        print("\n".join(times(args.aiter, args.heads, args.length)))
+        return
+    _put("errors", errors())
+    if args.aiter is not None:
+        _put("times", times(args.aiter, args.heads, args.length))
+
+
+def _put(name: str, rows: list[str]) -> None:
+    begin, end = f"<!-- {name}: written by benchmarks/mx_attention.py -->", f"<!-- end of {name} -->"
+    PAGE.write_text(marked.put(PAGE.read_text(), begin, end, "\n".join(rows)))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from mxcomp import ir as mx
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, FORMATS, MX_BLOCK, element_format
 from mxcomp.ir import blocks
-from mxcomp.ir.attention import quantised_attention
+from mxcomp.ir.attention import POWERS, objection, quantised_attention
 from mxcomp.ir.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.matching.canonicalise import rounded
@@ -61,7 +61,13 @@ _OF_LAYERS: dict[str, Collection[str]] = {"weight_format": FORMATS, "input_forma
 _FORMATS: dict[str, dict[str, Collection[str]]] = {
     LINEAR: _OF_LAYERS,
     EXPERTS: _OF_LAYERS,
-    ATTENTION: {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS, **_MODE},
+    ATTENTION: {
+        "qk_format": FORMATS,
+        "value_format": FORMATS,
+        "weights_format": FORMATS,
+        "powers": POWERS,
+        **_MODE,
+    },
     QUANTISE: {"format": FORMATS, **_MODE},
     DEQUANTISE: {"format": FORMATS, "result": _FLOATS},
 }
@@ -207,7 +213,7 @@ def _experts(_: ir.Operation, tensors: list[ir.Value], chosen: list[str], number
 
 def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> list[ir.Value]:
     """Returns [batch, heads, T, value size] of the queries' element type."""
-    (scale, is_causal), (qk_format, value_format, weights_format, mode) = numbers, chosen
+    (scale, is_causal), (qk_format, value_format, weights_format, powers, mode) = numbers, chosen
     query, key, value = shapes = [build.static_sizes(each) for each in tensors]
     kinds = {str(build.element(each)) for each in tensors}
     is_known = all(len(each) == 4 and None not in each for each in shapes) and len(kinds) == 1
@@ -219,7 +225,9 @@ def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], num
             f"of one type, heads a multiple of key heads, and the size one of {MX_BLOCK}"
         )
     formats = qk_format, value_format, weights_format
-    return [quantised_attention(tensors[0], tensors[1], tensors[2], formats, mode, scale, bool(is_causal))]
+    if why := objection(powers, weights_format):
+        raise InputError(f"{op.location}: {ATTENTION}: {why}")
+    return [quantised_attention(tensors[0], tensors[1], tensors[2], formats, mode, scale, bool(is_causal), powers)]
 
 
 def _quantise(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> list[ir.Value]:

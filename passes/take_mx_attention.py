@@ -25,14 +25,14 @@ kernel stays as it is spelled, two scaled matmuls, and the report has the reason
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import func, tensor
 
 from mxcomp.formats import element_format
-from mxcomp.ir.attention import Form, attention, padded
+from mxcomp.ir.attention import LINEAR, Form, attention, padded
 from mxcomp.layout.units import BLOCK
 from mxcomp.matching import same_spelling
 from mxcomp.matching.canonical import is_canonical
@@ -85,7 +85,8 @@ class _Attention:
         kernels = [
             MxAttention(
                 heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale, is_causal,
-                (qk, v, weights), waves, 2 if queries > ROWS else 1, 1, self._result_type,
+                (qk, v, weights), waves, 2 if queries > ROWS else 1, 1, self._result_type, self.form.units,
+                self.form.offset,
             )
             for waves in fitting
         ]  # fmt: skip
@@ -124,10 +125,13 @@ def find(op: ir.Operation) -> _Attention | None:
     if sums is None or not _is_batched_matmul(sums):
         return None
     weights, values, _, value_scales, _ = sums.operands
-    scores = next(filter(_is_batched_matmul, _behind(weights)), None)
+    behind = list(_behind(weights))
+    scores = next(filter(_is_batched_matmul, behind), None)
     form = None if scores is None else _form(scores, build.element(weights))
     if scores is None or form is None:
         return None
+    if any("math.roundeven" in _body(op) for op in behind[: behind.index(scores)]):
+        form = replace(form, powers=LINEAR)
     queries, keys, query_scales, key_scales, _ = scores.operands
     operands = queries, query_scales, keys, key_scales, values, value_scales
     return _Attention(op.results[0], form, operands) if _is_spelled(op.results[0], operands, form) else None

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from iree.compiler import ir
@@ -36,7 +37,7 @@ from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
-from mxcomp.ukernels.softmax import LOWEST, exp2, largest, number, of_column, splat, swapped, tree
+from mxcomp.ukernels.softmax import LOWEST, exp2, number, of_column, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
 
 _INTRINSIC = "MFMA_SCALE_F32_16x16x128_B32"
@@ -62,7 +63,7 @@ _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
 _LDS_BYTES, _MOST_SLOTS = 160 * 1024, 4
 """The LDS of a workgroup, and the most steps that it holds."""
-_BIAS, _NO_SCALE = 127, 255
+_BIAS = 127
 _MANTISSA_BITS = 23
 
 
@@ -83,6 +84,8 @@ class MxAttention(attention.ManyQueries):
         columns: Fragments of a wave's queries, which share keys and values in registers.
         splits: Parts of the keys, each of a workgroup of its own.
         result: The type of results.
+        units: The number by which scores differ whose powers of 2 differ by 2.
+        offset: What weights' codes are relative to if they are scores (`mxcomp.ir.attention`); else 0.
     """
 
     heads: int
@@ -98,6 +101,8 @@ class MxAttention(attention.ManyQueries):
     columns: int
     splits: int
     result: str
+    units: int = 1
+    offset: int = 0
 
     @property
     def workgroups(self) -> int:
@@ -152,7 +157,7 @@ class MxAttention(attention.ManyQueries):
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
         causal = "_causal" if self.is_causal else f"_s{self.splits}" if self.splits > 1 else ""
-        kinds = "_".join(f"f{element_format(kind).bits}" for kind in self.elements)
+        kinds = "_".join(f"f{element_format(kind).bits}" for kind in self.elements) + ("_linear" if self.offset else "")
         return f"mx_attention_{kinds}_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
 
     @property
@@ -307,9 +312,9 @@ class State(NamedTuple):
     total: ir.Value
     sums: Values
 
-    def raised(self, by: ir.Value) -> State:
-        """Returns the state relative to a larger power of 2."""
-        fades = splat(exp2(element(by, 0)), VALUES)
+    def lowered(self, by: ir.Value, units: int) -> State:
+        """Returns the state relative to a larger power of 2, from which scores fall by so much."""
+        fades = splat(exp2(arith.MulFOp(element(by, 0), number(1 / units)).result), VALUES)
         total, *sums = (arith.MulFOp(each, fades).result for each in (self.total, *self.sums))
         return State(_plus(self.base, by), total, sums)
 
@@ -382,9 +387,13 @@ class _Kernel:
                 weights, states = self._weighed(scores, states)
                 _barrier()
                 builder.set_priority(1)
+                totals = [
+                    _mfma(self._ones(), *each) for each in zip(weights, [each.total for each in states], strict=True)
+                ]
                 scales, key_scales = self._value_scales(step), self._key_scales(step + 1)
                 fragments = self._read_ahead([*self._value_fragments(step), *self._key_fragments(step + 1)])
-                states = self._added(fragments, weights, scales, states, step)
+                sums = self._added(fragments, weights, scales, [state.sums for state in states], step)
+                states = [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)]
                 scores = self._scores(fragments, queries, key_scales, states)
                 builder.set_priority(0)
                 self._meet(spec.slots - 2)
@@ -443,7 +452,11 @@ class _Kernel:
         return builder.read_lds(self.scales[operand], slot + (self.lane + depth * LANES) * size, size, size & -size)
 
     def _copy(self, operand: int, step: Index) -> None:
-        """Asks for keys (0) or values (1) of a step, and their scales; for nothing behind the last one."""
+        list(self._copies(operand, step))
+
+    def _copies(self, operand: int, step: Index) -> Iterator[None]:
+        """Asks for keys (0) or values (1) of a step, and their scales, one copy at a time; for nothing behind the last
+        step."""
         spec, staged = self.spec, self.spec.staged[operand]
         is_there, slot = step < self.steps, step % spec.slots
         start = select(is_there, (self._key_start, self._value_start)[operand](step), BEYOND)
@@ -453,6 +466,7 @@ class _Kernel:
             place = start + (self._key_place, self._value_place)[operand](step, row.here, byte.here)
             at = slot * staged.bytes + copied * (LANES * staged.piece)
             builder.copy_to_lds(self.sources[2 + 2 * operand], [place], self.lds[operand], at, staged.piece)
+            yield
         of_scales = (self.key_head * spec.steps + step) * staged.scale_bytes
         for turn in range(staged.scale_turns):
             byte = (self.wave + turn * spec.waves) * (LANES * _WORD)
@@ -461,6 +475,7 @@ class _Kernel:
             place = start + self.lane * _WORD
             builder.copy_to_lds(self.sources[3 + 2 * operand], [place], self.scales[operand], at, _WORD)
         builder.async_group()
+        yield
 
     def _chunk(self, operand: int, copied: Index) -> tuple[Index, Index]:
         """Returns the row, and the byte in it, of the chunk that a lane copies."""
@@ -565,19 +580,17 @@ class _Kernel:
         return [list(each) for each in zip(*found, strict=True)]
 
     def _added(
-        self, fragments: Iterator[ir.Value], weights: list[Factor], scales: ir.Value, states: list[State],
-        step: Index,
-    ) -> list[State]:  # fmt: skip
-        """Adds values of a step by weights, and weights, to the states. Copies begin behind the first products."""
-        totals = [_mfma(self._ones(), weight, state.total) for weight, state in zip(weights, states, strict=True)]
-        sums, slots = [list(state.sums) for state in states], self.spec.slots
-        for i in range(self.spec.sums):
+        self, fragments: Iterator[ir.Value], weights: list[Factor], scales: ir.Value, sums: list[Values], step: Index
+    ) -> list[Values]:
+        """Adds values of a step by weights to sums. Copies begin behind the first products, one at a time."""
+        copies = chain(self._copies(0, step + self.spec.slots), self._copies(1, step + (self.spec.slots - 1)))
+        added = list[Values]()
+        for i, each in enumerate(zip(*sums, strict=True)):
             value = factor(next(fragments), self.v, scales, i)
-            for weight, each in zip(weights, sums, strict=True):
-                each[i] = _mfma(value, weight, each[i])
-            if i < len(self.spec.staged):
-                self._copy(i, step + (slots - i))
-        return [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)]
+            added.append([_mfma(value, weight, so_far) for weight, so_far in zip(weights, each, strict=True)])
+            next(copies, None)
+        list(copies)
+        return [list(each) for each in zip(*added, strict=True)]
 
     def _ones(self) -> Factor:
         kind = ir.VectorType.get([BLOCK], ir.Type.parse("f4E2M1FN"))
@@ -608,9 +621,15 @@ class _Kernel:
     def _begun(self, scores: Values, state: State) -> State:
         """Returns the state that weights of a query's first scores are relative to."""
         scores = self._relative(scores, state)
-        top = of_column(tree(largest, [element(each, i) for each in scores for i in range(VALUES)]), largest)
-        rise = largest(mlir_math.CeilOp(top).result, number(LOWEST))
-        return state._replace(base=arith.SubFOp(state.base, splat(rise, VALUES)).result)
+        top = of_column(tree(_maximum, [element(each, i) for each in scores for i in range(VALUES)]), _maximum)
+        base = _plus(number(float(self.spec.offset)), self._fall(top, LOWEST / self.spec.units))
+        return state._replace(base=splat(base, VALUES))
+
+    def _fall(self, top: ir.Value, least: float) -> ir.Value:
+        """Returns by what scores fall so that the largest one is at most 0, and the one less than a power of 2 so."""
+        powers = arith.MulFOp(top, number(1 / self.spec.units)).result
+        rise = _maximum(mlir_math.CeilOp(powers).result, number(least))
+        return arith.MulFOp(rise, number(-float(self.spec.units))).result
 
     def _relative(self, scores: Values, state: State) -> Values:
         """Returns scores as powers of 2, relative to the state."""
@@ -636,24 +655,26 @@ class _Kernel:
             tree(_maximum, [element(each, i) for each in scores[first : first + count] for i in range(VALUES)])
             for first in range(0, FRAGMENTS, count)
         ]
-        if len(own) > 1:  # halves of two blocks: of each block four lanes have halves
+        if len(own) > 1 and not self.spec.offset:  # halves of two blocks: of each block four lanes have halves
             own = list(swapped(rocdl.Permlane16SwapOp, *swapped(rocdl.Permlane32SwapOp, *own)))
         return tree(_maximum, own)
 
     def _made_room(self, tops: Values, scores: list[Values], states: list[State]) -> Any:
         """Makes a state relative to a larger power of 2 where a block is too far above it."""
-        above = [arith.CmpFOp(arith.CmpFPredicate.OGT, top, number(float(_ROOM))).result for top in tops]
+        most = number(float(self.weights.max_code if self.spec.offset else _ROOM))
+        above = [arith.CmpFOp(arith.CmpFPredicate.UGT, top, most).result for top in tops]
         far = tree(lambda one, other: arith.OrIOp(one, other).result, above)
         i64 = ir.IntegerType.get_signless(64)
         is_any = arith.CmpIOp(arith.CmpIPredicate.ne, rocdl.ballot(i64, far), arith.ConstantOp(i64, 0).result).result
 
         def raised() -> list[Any]:
-            rises = [largest(mlir_math.CeilOp(of_column(top, largest)).result, number(0.0)) for top in tops]
-            less = [splat(arith.NegFOp(rise).result, VALUES) for rise in rises]
+            highest = [arith.SubFOp(of_column(top, _maximum), number(float(self.spec.offset))).result for top in tops]
+            falls = [self._fall(top, 0.0) for top in highest]
+            less = [splat(fall, VALUES) for fall in falls]
             return [
-                [arith.SubFOp(top, rise).result for top, rise in zip(tops, rises, strict=True)],
+                [_plus(top, fall) for top, fall in zip(tops, falls, strict=True)],
                 [[_plus(each, by) for each in found] for found, by in zip(scores, less, strict=True)],
-                [state.raised(by) for state, by in zip(states, less, strict=True)],
+                [state.lowered(by, self.spec.units) for state, by in zip(states, less, strict=True)],
             ]
 
         tops, scores, states = builder.choose(is_any, raised, [tops, scores, states])
@@ -661,6 +682,8 @@ class _Kernel:
 
     def _converted(self, scores: Values, top: ir.Value) -> Factor:
         """Returns weights of a query, with the scale of a lane's own block."""
+        if self.spec.offset:
+            return self._coded(scores)
         code = self._scale(top)
         bits = arith.ShLIOp(code, builder.i32(_MANTISSA_BITS)).result
         scale = arith.BitcastOp(top.type, bits).result
@@ -678,14 +701,21 @@ class _Kernel:
         elements = builder.bitcast(builder.from_elements(words), "i8", MFMA.lane_bytes(self.w))
         return factor(elements, self.w, builder.bitcast(builder.from_elements([code]), "i8", 4), 0)
 
+    def _coded(self, scores: Values) -> Factor:
+        """Returns weights whose codes are scores, with scales of 1."""
+        i32, words = builder.i32_type(), list[ir.Value]()
+        for each in scores:
+            word = builder.i32(0)
+            for i in range(VALUES):
+                given = [element(each, i), builder.i32(i), word]
+                word = llvm.call_intrinsic(i32, "llvm.amdgcn.cvt.pk.u8.f32", given, [], [])
+            words.append(word)
+        return builder.bitcast(builder.from_elements(words), self.w, BLOCK), self._ones()[1]
+
     def _scale(self, top: ir.Value) -> ir.Value:
-        """Returns the code of a block's scale, also of a block without numbers, in an i32."""
-        i32, most = builder.i32_type(), math.log2(self.weights.max_finite)
-        code = arith.FPToUIOp(i32, mlir_math.CeilOp(_alone("v_add_f32", top, number(_BIAS - most))).result).result
-        if self.weights.has_nan:
-            return code
-        is_none = arith.CmpFOp(arith.CmpFPredicate.UNO, top, top).result
-        return arith.SelectOp(is_none, builder.i32(_NO_SCALE), code).result
+        """Returns the code of a block's scale in an i32."""
+        above = _alone("v_add_f32", top, number(_BIAS - math.log2(self.weights.max_finite)))
+        return arith.FPToUIOp(builder.i32_type(), mlir_math.CeilOp(above).result).result
 
     def _store(self, states: list[State]) -> None:
         """Stores results, or a part's sums; rows of parts behind the last query are stored beyond the end."""
@@ -697,7 +727,10 @@ class _Kernel:
             shares = [_rounded(each, state.total, spec.result) for state in states for each in state.sums]
             self.threads.store(shares, [*shape, *behind], [*wave, self.column, *place])
             return
-        numbers = [[arith.NegFOp(element(each.base, 0)).result, element(each.total, 0)] for each in states]
+        numbers = list[Values]()
+        for each in states:  # exponents are relative to the offset, and in units
+            high = arith.SubFOp(number(float(spec.offset)), element(each.base, 0)).result
+            numbers.append([arith.MulFOp(high, number(1 / spec.units)).result, element(each.total, 0)])
         self.threads.store_each(
             ([each for state in states for each in state.sums], [*shape, *behind], [*wave, self.column, *place]),
             ([builder.from_elements(each) for each in numbers], [*shape, 2], [*wave, self.column, 0]),

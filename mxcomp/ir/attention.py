@@ -7,6 +7,14 @@
 
 As the largest score is rounded up to an integer, and scales are powers of two, weights do not depend on it: they are
 the same, bit for bit, if it is the largest of some keys only. So kernels need not know all scores of a query.
+
+With `LINEAR` powers the codes of weights, elements of 8 bits with scales of 1, are a linear function of scores, in
+place of powers and their conversion:
+
+    codes   = the integer nearest to scores · scale − units · (ceil(the largest of a query / units) − bias − 4), or 0
+
+whose `units` are the codes from one power of 2 to the next: between them 1 + x stands for 2 to the power of x, which is
+up to 6 % more. What is below 2 to the power of −11 of the largest (E4M3) fades to 0.
 """
 
 from __future__ import annotations
@@ -19,10 +27,18 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 from iree.compiler.dialects import math as mlir_math
 
-from mxcomp.formats import MX_BLOCK, element_format
+from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.ir.quantisation import quantise
 from mxcomp.matching import canonical
 from mxcomp.mlir import build, linalg
+
+EXACT, LINEAR = POWERS = ("exact", "linear")
+"""How powers of 2 are computed."""
+LINEAR_FORMATS = ("E4M3", "E5M2")
+"""The formats of weights whose codes may be a linear function of scores."""
+SCALE = E8M0.mlir_type
+_ABOVE = 4
+"""The exponent of the largest weight, below the largest element by what kernels may see late."""
 
 Quantised = tuple[ir.Value, ir.Value]
 """Elements [heads, rows, blocks, 32] and scales [heads, rows, blocks]."""
@@ -37,12 +53,24 @@ class Form:
         keys: Behind which there is padding.
         queries: Of a head, if its query t sees keys up to t only; None: all of them.
         weights: The element format of weights.
+        powers: One of `POWERS`; scores are in `units` of powers of 2.
     """
 
     scale: float
     keys: int
     queries: int | None
     weights: str
+    powers: str = EXACT
+
+    @property
+    def units(self) -> int:
+        """The number by which scores differ whose powers differ by 2."""
+        return units(self.powers, self.weights)
+
+    @property
+    def offset(self) -> int:
+        """The code of the largest weight, if codes are scores."""
+        return self.units * (element_format(self.weights).bias + _ABOVE) if self.powers == LINEAR else 0
 
     @property
     def bounds(self) -> bool:
@@ -52,6 +80,18 @@ class Form:
     def is_plain(self) -> bool:
         """Whether scores are exponents of 2 as they are."""
         return self.scale == 1.0 and not self.bounds
+
+
+def objection(powers: str, weights: str) -> str:
+    """Returns why there are no such powers as weights; "" if there are."""
+    if powers == EXACT or (powers == LINEAR and weights in LINEAR_FORMATS):
+        return ""
+    return f"powers '{powers}' as weights of {weights}: expected exact ones, or linear ones of 8 bits"
+
+
+def units(powers: str, weights: str) -> int:
+    """Returns the number of codes of weights from one power of 2 to the next, if codes are scores; else 1."""
+    return 2 ** element_format(weights).mantissa_bits if powers == LINEAR else 1
 
 
 def attention(queries: Quantised, keys: Quantised, values: Quantised, form: Form) -> ir.Value:
@@ -108,15 +148,42 @@ def _weights(scores: ir.Value, form: Form) -> Quantised:
         difference = arith.SubFOp(score, mlir_math.CeilOp(most).result).result
         return mlir_math.Exp2Op(difference).result
 
+    def code(score: ir.Value, most: ir.Value, _: ir.Value) -> ir.Value:
+        return _linear(score, most, form)
+
+    blocks, is_linear, element = keys // MX_BLOCK, form.powers == LINEAR, element_format(form.weights).mlir_type
+    made = build.tensor_type(kind.shape, element) if is_linear else kind
     powers = build.generic(
-        kind, [scores, largest], build.empty(kind), _maps(3, [0, 1, 2], [0, 1], [0, 1, 2]), ["parallel"] * 3, power
-    ).results[0]
-    elements, scales = quantise(build.collapse(powers, [[0, 1], [2]]), element_format(form.weights).mlir_type, "rceil")
-    blocks = keys // MX_BLOCK
+        made, [scores, largest], build.empty(made), _maps(3, [0, 1, 2], [0, 1], [0, 1, 2]), ["parallel"] * 3,
+        code if is_linear else power,
+    ).results[0]  # fmt: skip
+    if is_linear:
+        one = arith.ConstantOp(ir.Type.parse(SCALE), 1.0).result
+        ones = build.filled(one, build.tensor_type((heads, rows, blocks), SCALE))
+        return _expanded(powers, [[0], [1], [2, 3]], (heads, rows, blocks, MX_BLOCK)), ones
+    elements, scales = quantise(build.collapse(powers, [[0, 1], [2]]), element, "rceil")
     return (
         _expanded(elements, [[0, 1], [2], [3]], (heads, rows, blocks, MX_BLOCK)),
         _expanded(scales, [[0, 1], [2]], (heads, rows, blocks)),
     )
+
+
+def _linear(score: ir.Value, most: ir.Value, form: Form) -> ir.Value:
+    """Returns the weight whose code is a score relative to the largest one; NaN of what is no number."""
+    f32, i8, i32 = ir.F32Type.get(), ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32)
+
+    def number(value: float) -> ir.Value:
+        return arith.ConstantOp(f32, float(value)).result
+
+    power = mlir_math.CeilOp(arith.MulFOp(most, number(1 / form.units)).result).result
+    base = arith.SubFOp(number(form.offset), arith.MulFOp(power, number(form.units)).result).result
+    relative = arith.AddFOp(score, base).result
+    nearest = mlir_math.RoundEvenOp(arith.MaxNumFOp(relative, number(0)).result).result
+    code = arith.FPToUIOp(i32, arith.MinNumFOp(nearest, number(form.offset)).result).result
+    is_none = arith.CmpFOp(arith.CmpFPredicate.UNO, relative, relative).result
+    none = arith.ConstantOp(i32, element_format(form.weights).nan_code).result
+    chosen = arith.TruncIOp(i8, arith.SelectOp(is_none, none, code).result).result
+    return arith.BitcastOp(ir.Type.parse(element_format(form.weights).mlir_type), chosen).result
 
 
 def _total(weights: ir.Value, scales: ir.Value) -> ir.Value:
@@ -151,11 +218,13 @@ def quantised_attention(
     mode: str,
     scale: float,
     is_causal: bool,
+    powers: str = EXACT,
 ) -> ir.Value:
     """Returns attention of queries [batch, heads, T, size], keys and values [batch, key heads, L, …]: static floats.
 
     `formats` are those of queries and keys, of values and of weights; values are quantised in blocks of 32 keys.
-    Queries are multiplied by the scale, and by log2(e), before they are quantised: scores are exponents of 2 then.
+    Queries are multiplied by the scale, and by log2(e), before they are quantised: scores are exponents of 2 then,
+    in `units` if powers are linear.
     """
     (batch, heads, count, size), (_, key_heads, length, value_size) = (
         ir.RankedTensorType(each.type).shape for each in (queries, values)
@@ -164,7 +233,7 @@ def quantised_attention(
     behind = -(-length // MX_BLOCK) * MX_BLOCK
     keys, values = (padded(each, [batch, key_heads, behind, each.type.shape[3]]) for each in (keys, values))
     groups, rows = batch * key_heads, heads // key_heads * count
-    form = Form(1.0, length, count if is_causal else None, formats[2])
+    form = Form(1.0, length, count if is_causal else None, formats[2], powers)
 
     def quantised(value: ir.Value, element: str, *shape: int) -> Quantised:
         """Returns […, K] in blocks along K, as [heads, rows, K]."""
@@ -178,7 +247,7 @@ def quantised_attention(
 
     turned = build.empty(build.tensor_type((batch, key_heads, value_size, behind), build.element(values)))
     result = attention(
-        quantised(_times(queries, scale * math.log2(math.e)), qk, groups, rows, size),
+        quantised(_times(queries, scale * math.log2(math.e) * form.units), qk, groups, rows, size),
         quantised(keys, qk, groups, behind, size),
         quantised(build.transpose(values, turned, [0, 1, 3, 2]), v, groups, value_size, behind),
         form,

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.formats import MX_BLOCK, dequantise, quantise
+from mxcomp.formats import MX_BLOCK, dequantise, element_format, quantise
+from mxcomp.ir.attention import LINEAR, Form, objection
 from mxcomp.torch.values import as_array
 
 
@@ -20,13 +21,15 @@ def _mx_attention(
     qk_format: str,
     value_format: str,
     weights_format: str,
+    powers: str,
     mode: str,
     scale: float,
     is_causal: bool,
 ) -> torch.Tensor:
     _check(query, key, value)
+    form = Form(1.0, key.shape[2], None, weights_format, powers)
     group, length = query.shape[1] // key.shape[1], key.shape[2]
-    factors = np.float32(scale * math.log2(math.e)), np.float32(1)
+    factors = np.float32(scale * math.log2(math.e) * form.units), np.float32(1)
     q, k = (
         _rounded(as_array(each).astype(np.float32) * factor, qk_format, mode, axis=3)
         for each, factor in zip((query, key), factors, strict=True)
@@ -40,8 +43,14 @@ def _mx_attention(
         seen = seen & (np.arange(k.shape[2]) <= np.arange(query.shape[2])[:, None])
     scores = np.where(seen, scores, np.float32(-np.inf))
     with np.errstate(invalid="ignore"):
-        powers = np.exp2(scores - np.ceil(scores.max(-1, keepdims=True)))
-        weights = _rounded(powers, weights_format, "rceil", axis=3)
+        base = np.float32(form.offset) - form.units * np.ceil(scores.max(-1, keepdims=True) / np.float32(form.units))
+        relative = scores + base
+        if powers == LINEAR:
+            codes = np.rint(np.clip(relative, 0, form.offset))
+            values = element_format(weights_format).values()
+            weights = np.where(np.isnan(codes), np.float32(np.nan), values[np.nan_to_num(codes).astype(np.uint8)])
+        else:
+            weights = _rounded(np.exp2(relative), weights_format, "rceil", axis=3)
         result = weights @ v / weights.sum(-1, keepdims=True)
     return torch.from_numpy(result).to(dtype=query.dtype, device=query.device)
 
@@ -63,6 +72,7 @@ def mx_attention(
     is_causal: bool = False,
     scale: float | None = None,
     mode: str = "even",
+    powers: str = "exact",
 ) -> torch.Tensor:
     """Returns attention whose two products have MX operands, otherwise as PyTorch's `scaled_dot_product_attention`.
 
@@ -78,6 +88,9 @@ def mx_attention(
         is_causal: Whether query t sees keys up to t only.
         scale: Of scores; by default one by the root of the size.
         mode: Scale mode of queries, keys and values, see `mxcomp.formats.quantise`.
+        powers: "exact"; or "linear", for weights of 8 bits: their codes, with scales of 1, are a linear function of
+            scores, so that 1 + x stands for 2 to the power of x between two powers, up to 6 % more, and what is below
+            2^-11 of the largest weight fades to 0. It takes half as many cycles.
 
     Returns:
         [batch, heads, T, value size], of the type of queries. Raises InputError for other shapes and types, ValueError
@@ -85,7 +98,9 @@ def mx_attention(
     """
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     formats = qk_format, value_format, weights_format
-    result: torch.Tensor = _mx_attention(query, key, value, *formats, mode, factor, is_causal)
+    if why := objection(powers, weights_format):
+        raise InputError(f"MX attention: {why}")
+    result: torch.Tensor = _mx_attention(query, key, value, *formats, powers, mode, factor, is_causal)
     return result
 
 

@@ -46,6 +46,7 @@ class Case:
     scale: float | None = None
     growth: float = 0.0
     """What each key is larger than the one before, relative to the first."""
+    powers: str = "exact"
 
     def operands(self, seed: int) -> tuple[torch.Tensor, ...]:
         """Random numbers, whose blocks have magnitudes of their own."""
@@ -74,8 +75,13 @@ class Case:
         scores = np.einsum("bhtd,bhld->bhtl", q, k)
         if self.is_causal:
             scores[..., np.arange(self.keys) > np.arange(self.queries)[:, None]] = -np.inf
-        powers = np.exp2(scores - np.ceil(scores.max(-1, keepdims=True)))
-        weights = rounded(np.pad(powers, [(0, 0)] * 3 + [(0, behind)]), of_weights, saturates=False)[..., : self.keys]
+        exponents = scores - np.ceil(scores.max(-1, keepdims=True))
+        powers = np.exp2(exponents)
+        if self.powers == "linear":
+            weights = linear(exponents, of_weights)
+        else:
+            padded = np.pad(powers, [(0, 0)] * 3 + [(0, behind)])
+            weights = rounded(padded, of_weights, saturates=False)[..., : self.keys]
         result: np.ndarray = np.einsum("bhtl,bhvl->bhtv", weights, v) / weights.sum(-1, keepdims=True)
         return result
 
@@ -100,7 +106,8 @@ class Attention(torch.nn.Module):
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         case = self.case
-        return mxcomp.torch.mx_attention(q, k, v, *case.formats, is_causal=case.is_causal, scale=case.scale)
+        others = {"is_causal": case.is_causal, "scale": case.scale, "powers": case.powers}
+        return mxcomp.torch.mx_attention(q, k, v, *case.formats, **others)
 
 
 def rounded(x: np.ndarray, fmt: str, saturates: bool = True) -> np.ndarray:
@@ -118,6 +125,14 @@ def rounded(x: np.ndarray, fmt: str, saturates: bool = True) -> np.ndarray:
     scale = np.exp2(np.clip(power, -127, 127))
     elements = np.clip(blocks / scale, -most, most).astype(kind).astype(np.float64)
     return (elements * scale).reshape(x.shape)
+
+
+def linear(exponents: np.ndarray, fmt: str) -> np.ndarray:
+    """1 + x for 2 to the power of x between two powers, rounded to codes, of which 4 powers are above 1."""
+    bits, bias = TYPES[fmt][1], 2 ** (8 - TYPES[fmt][1] - 2) - 1
+    codes = np.rint(np.maximum(exponents + (bias + 4), 0) * 2**bits)
+    powers, rest = np.divmod(codes, 2**bits)
+    return np.where(powers > 0, (1 + rest / 2**bits) * 2.0 ** (powers - bias), rest / 2**bits * 2.0 ** (1 - bias))
 
 
 def test_grouped_causal_queries() -> None:
@@ -143,6 +158,9 @@ CASES = {
     "others of 8 and 6": Case(2, 2, 40, 70, 192, 192, ("E5M2", "E2M3", "E5M2")),
     "scores that grow": Case(2, 2, 64, 520, 64, 64, ("E4M3", "E4M3", "E4M3"), growth=0.3),
     "scores that grow, 4 bits": Case(2, 2, 64, 520, 64, 64, ("E4M3", "E2M1", "E2M1"), growth=0.3, is_causal=True),
+    "linear": Case(2, 2, 64, 520, 64, 64, ("E2M1", "E4M3", "E4M3"), powers="linear", is_causal=True),
+    "linear, scores that grow": Case(2, 2, 64, 520, 64, 64, ("E4M3", "E4M3", "E4M3"), growth=0.3, powers="linear"),
+    "linear, few queries": Case(4, 2, 3, 300, 128, 64, ("E4M3", "E2M1", "E5M2"), powers="linear"),
     "a scale": Case(2, 2, 40, 70, 32, 64, ("E4M3", "E4M3", "E4M3"), scale=0.03),
     "eight waves": Case(2, 2, 300, 40, 64, 64, ("E4M3", "E4M3", "E4M3"), is_causal=True),
     "eight waves, many steps": Case(1, 1, 600, 700, 128, 128, ("E2M1", "E2M1", "E4M3"), is_causal=True),
@@ -164,7 +182,7 @@ def test_sizes(data: st.DataObject) -> None:
     formats = draw(names), draw(names), draw(st.sampled_from(["E2M1", "E4M3", "E5M2"]))
     Case(
         key_heads * draw(st.integers(2, 3)), key_heads, queries, draw(st.integers(1, 300)),
-        32 * draw(st.integers(1, 8)), 64 * draw(st.integers(1, 4)), formats, draw(st.booleans()),
+        32 * draw(st.integers(1, 8)), 64 * draw(st.integers(1, 4)), formats, draw(st.booleans()), max(1, 3 - key_heads),
     ).check(draw(st.integers(0, 1000)))  # fmt: skip
 
 
