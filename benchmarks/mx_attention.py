@@ -23,7 +23,7 @@ from iree.compiler import ir
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp.formats import element_format
-from mxcomp.ir.attention import Form, attention
+from mxcomp.ir.attention import EXACT, LINEAR, Form, attention
 from mxcomp.sim.device import Device
 from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.examination import examine
@@ -35,12 +35,16 @@ FORMATS = (
     ("E2M3", "E2M1", "E4M3"), ("E2M1", "E2M1", "E4M3"), ("E2M1", "E2M1", "E2M1"), ("E5M2", "E5M2", "E5M2"),
 )  # fmt: skip
 """The formats of queries and keys, of values, and of weights, of each row."""
-HEADS, LENGTH, SIZE = 4, 1024, 128
+ROWS = (*((formats, EXACT) for formats in FORMATS), (FORMATS[0], LINEAR), (FORMATS[2], LINEAR))
+HEADS, LENGTH, SIZE = 2, 1024, 128
 _OUTLIERS, _LARGER = 4, 8.0
 """So many elements of each key are so many times as large, as keys of models often have some."""
 TIMED_HEADS, TIMED_LENGTH = 40, 8192
-TIMED = (*((formats, False) for formats in (*aiter_attention.KERNELS, ("E2M1",) * 3)), (("E4M3",) * 3, True))
-"""Formats, and whether attention is causal, of each row."""
+TIMED = (
+    *((formats, EXACT, False) for formats in (*aiter_attention.KERNELS, FORMATS[6])), (FORMATS[0], LINEAR, False),
+    (FORMATS[2], LINEAR, False), (FORMATS[0], EXACT, True),
+)  # fmt: skip
+"""Formats and powers, and whether attention is causal, of each row."""
 _MEMORY, _SPARE = 16 << 30, 1 << 16
 
 
@@ -53,10 +57,10 @@ def operands(with_outliers: bool) -> tuple[torch.Tensor, ...]:
     return tuple(each.bfloat16() for each in (query, key, value))
 
 
-def error(given: tuple[torch.Tensor, ...], formats: tuple[str, str, str], is_causal: bool) -> float:
+def error(given: tuple[torch.Tensor, ...], formats: tuple[str, str, str], powers: str, is_causal: bool) -> float:
     """The root mean square of differences from attention in float64, by that of the latter."""
     exact = torch.nn.functional.scaled_dot_product_attention(*(each.double() for each in given), is_causal=is_causal)
-    found = mx_attention(*(each.float() for each in given), *formats, is_causal=is_causal).double()
+    found = mx_attention(*(each.float() for each in given), *formats, is_causal=is_causal, powers=powers).double()
     return float(((found - exact).square().mean() / exact.square().mean()).sqrt())
 
 
@@ -70,35 +74,41 @@ def rounding(given: tuple[torch.Tensor, ...], is_causal: bool) -> float:
 def errors() -> list[str]:
     """Rows of the table, a row for each mix of formats."""
     cases = [(operands(with_outliers), is_causal) for with_outliers in (False, True) for is_causal in (False, True)]
-    rows = [(*formats, *(f"{error(case[0], formats, case[1]):.1%}" for case in cases)) for formats in FORMATS]
-    rows.append(("bf16", "bf16", "bf16", *(f"{rounding(*case):.1%}" for case in cases)))
-    head = ["queries, keys", "values", "weights", "all keys", "causal", "large keys", "large keys, causal"]
+    rows = [
+        (*formats, powers, *(f"{error(given, formats, powers, is_causal):.1%}" for given, is_causal in cases))
+        for formats, powers in ROWS
+    ]
+    rows.append(("bf16", "bf16", "bf16", EXACT, *(f"{rounding(*case):.1%}" for case in cases)))
+    head = ["queries, keys", "values", "weights", "powers", "all keys", "causal", "large keys", "large keys, causal"]
     return table(head, rows)
 
 
 def times(aiter: Path, heads: int, length: int) -> list[str]:
     """Rows of the table: µs and TFLOP/s of the kernel, and of AITER's."""
-    rows = []
-    for formats, is_causal in TIMED:
-        us, flops = time(formats, is_causal, heads, length), 4 * heads * length**2 * SIZE / (2 if is_causal else 1)
+    rows, others = [], dict[tuple[str, ...], float]()
+    for formats, powers, is_causal in TIMED:
+        us = time(formats, powers, is_causal, heads, length)
+        flops = (2 if is_causal else 4) * heads * length**2 * SIZE
         found = [f"{us:.0f}", f"{flops / us / 1e6:.0f}"]
         if is_causal or (kernel := aiter_attention.KERNELS.get(formats)) is None:
             found += ["", "", ""]
         else:
-            other = aiter_attention.us(aiter, kernel, heads, length)
+            if formats not in others:
+                others[formats] = aiter_attention.us(aiter, kernel, heads, length)
+            other = others[formats]
             found += [f"{other:.0f}", f"{flops / other / 1e6:.0f}", f"{other / us:.2f}"]
-        rows.append((*formats, "causal" if is_causal else "all", *found))
+        rows.append((*formats, powers, "causal" if is_causal else "all", *found))
     ours, theirs = ("µs", "TFLOP/s"), ("AITER's, µs", "TFLOP/s", "as fast as AITER's")
-    return table(["queries, keys", "values", "weights", "keys seen", *ours, *theirs], rows)
+    return table(["queries, keys", "values", "weights", "powers", "keys seen", *ours, *theirs], rows)
 
 
-def time(formats: tuple[str, str, str], is_causal: bool, heads: int, length: int) -> float:
+def time(formats: tuple[str, str, str], powers: str, is_causal: bool, heads: int, length: int) -> float:
     """Modelled µs of the kernel, with queries that were multiplied by the scale before they were quantised."""
     kinds, shapes = (formats[0], formats[0], formats[1]), list[list[int]]()
     for i, kind in enumerate(kinds):
         rows, k = (length, SIZE) if i < 2 else (SIZE, length)
         shapes += [[heads, rows, k * element_format(kind).bits // 8], [heads, rows, k // 32]]
-    form = Form(1.0, length, length if is_causal else None, formats[2])
+    form = Form(1.0, length, length if is_causal else None, formats[2], powers)
 
     def main(*given: ir.Value) -> ir.Value:
         q, k, v = (mx.operand(given[2 * i], given[2 * i + 1], kind) for i, kind in enumerate(kinds))

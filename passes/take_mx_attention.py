@@ -41,7 +41,8 @@ from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.target import Target
 from mxcomp.ukernels.attention_decode import MOST_SPLITS, Combine
-from mxcomp.ukernels.attention_mx import GROUPS, NEIGHBOURS, ROWS, SIZES, STEP, MxAttention, key_unit, row_order
+from mxcomp.ukernels.attention_mx import SIZES, MxAttention
+from mxcomp.ukernels.attention_mx_rows import GROUPS, ROWS, STEP, row_order
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.conversions import CONVERSIONS
 
@@ -271,9 +272,10 @@ def _operands(found: _Attention, kernel: MxAttention) -> list[ir.Value]:
     heads, steps = ("n", kernel.heads // kernel.shared), ("s", kernel.steps)
     elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
     of_query, of_key, of_value = (_bytes(each) for each in found.operands[1::2])
-    of_keys = [heads, steps, *row_order(key_unit(kernel.elements[2]), STEP), ("d", kernel.depths), ("b", GROUPS)]
-    of_sizes = [heads, *row_order(NEIGHBOURS, kernel.value_size), steps, ("b", GROUPS)]
-    of_key = padded(of_key, [heads[1], kernel.steps * STEP, kernel.depths * GROUPS])
+    keys, values = kernel.staged
+    of_keys = [heads, steps, *row_order(keys.unit, STEP), ("d", keys.depths), ("b", GROUPS)]
+    of_sizes = [heads, *row_order(values.unit, kernel.value_size), steps, ("b", GROUPS)]
+    of_key = padded(of_key, [heads[1], kernel.steps * STEP, keys.depths * GROUPS])
     of_value = padded(of_value, [heads[1], kernel.value_size, kernel.steps * STEP // BLOCK])
     scales = (
         build.collapse(of_query, [[0, 1, 2]]),

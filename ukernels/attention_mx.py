@@ -28,37 +28,24 @@ from iree.compiler.dialects import arith, llvm, rocdl
 from iree.compiler.dialects import math as mlir_math
 
 from mxcomp.formats import E8M0, ElementFormat, element_format
-from mxcomp.layout import INTRINSICS
 from mxcomp.layout.units import BLOCK, LANES, SCALE
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import kept
+from mxcomp.ukernels.attention_mx_rows import GROUPS, INTRINSIC, MFMA, ROWS, STEP, VALUES, Rows, Staged, read_ahead
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.softmax import LOWEST, exp2, number, of_column, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
 
-_INTRINSIC = "MFMA_SCALE_F32_16x16x128_B32"
-MFMA = INTRINSICS[_INTRINSIC]
-ROWS, STEP, VALUES = MFMA.m, MFMA.k, MFMA.acc_inner
-"""The rows of a fragment; its depth, which is the number of keys of a step; and the numbers that a lane has of a
-result."""
-GROUPS = LANES // ROWS
-"""The number of groups of lanes, each with a block of its own."""
-FRAGMENTS = STEP // ROWS
-"""The number of fragments of a step's keys."""
 NEIGHBOURS = 16
 """The number of neighbouring elements of a value that a lane has."""
 SIZES = GROUPS * NEIGHBOURS
 """Values are a multiple of so many."""
 STAGGERED = 8
 """The number of waves that are two on each SIMD, of which one is a phase behind."""
-_CHUNK, _BANKED, _WORD = 16, 16, 4
-"""Bytes of a chunk; lanes that read one each at a time, from all banks; and bytes of scales that a lane copies."""
-_AHEAD = 3
-"""Fragments that are read from LDS before they are multiplied."""
 _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
 _LDS_BYTES, _MOST_SLOTS = 160 * 1024, 4
@@ -118,8 +105,10 @@ class MxAttention(attention.ManyQueries):
         return self.waves * self.columns * ROWS
 
     def split(self, cus: int, most: int) -> MxAttention:
-        """Returns the kernel with keys in up to so many parts, if a workgroup has all queries that share them, and
-        workgroups are fewer than compute units."""
+        """Returns the kernel with keys in up to so many parts.
+
+        They are shared out if a workgroup has all queries that share them, and workgroups are fewer than compute units.
+        """
         wanted = 1 if self.tiles > 1 else max(1, min(most, cus // self.workgroups, self.steps))
         return replace(self, splits=-(-self.steps // -(-self.steps // wanted)))
 
@@ -127,7 +116,7 @@ class MxAttention(attention.ManyQueries):
         """Returns the matrix instruction that a GPU lacks for one of the products; "" if it has both."""
         qk, value, weights = self.elements
         scales = [E8M0.mlir_type] * 2
-        lacking = (target.lacks_instruction(_INTRINSIC, (*pair, *scales)) for pair in ((qk, qk), (value, weights)))
+        lacking = (target.lacks_instruction(INTRINSIC, (*pair, *scales)) for pair in ((qk, qk), (value, weights)))
         return next(filter(None, lacking), "")
 
     @property
@@ -144,16 +133,6 @@ class MxAttention(attention.ManyQueries):
         return -(-self.keys // STEP)
 
     @property
-    def depths(self) -> int:
-        """The number of MFMA along the size of a key."""
-        return -(-self.size // STEP)
-
-    @property
-    def sums(self) -> int:
-        """The number of fragments of a value."""
-        return self.value_size // ROWS
-
-    @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
         causal = "_causal" if self.is_causal else f"_s{self.splits}" if self.splits > 1 else ""
@@ -162,16 +141,12 @@ class MxAttention(attention.ManyQueries):
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        """The inputs as bytes: elements and scales of queries, keys and values; scales of both latter as `key_order`
+        """The inputs as bytes: elements and scales of queries, keys and values; scales of both latter as `row_order`
         says."""
         rows, key_heads = self.heads * self.queries, self.heads // self.shared
-        qk, v = (element_format(kind).bits for kind in self.elements[:2])
-        steps = key_heads * self.steps * LANES
-        sizes = (
-            rows * self.size * qk // 8, rows * self.size // BLOCK,
-            key_heads * self.padded_keys * self.size * qk // 8, steps * self.depths * FRAGMENTS,
-            key_heads * self.value_size * self.padded_keys * v // 8, steps * self.sums,
-        )  # fmt: skip
+        sizes = [rows * self.key_bytes, rows * self.size // BLOCK]
+        for each in self.staged:
+            sizes += [key_heads * each.head_rows * each.stored_bytes, key_heads * self.steps * each.scale_bytes]
         return [build.tensor_type([size], "i8") for size in sizes]
 
     @property
@@ -192,20 +167,18 @@ class MxAttention(attention.ManyQueries):
         return self.size * element_format(self.elements[0]).bits // 8
 
     @property
-    def value_bytes(self) -> int:
-        """The bytes of an element of values, of all keys."""
-        return self.padded_keys * element_format(self.elements[1]).bits // 8
-
-    @property
     def staged(self) -> tuple[Staged, Staged]:
-        """The LDS staging of keys and values of a step."""
-        qk, v, _ = self.elements
-        keys = Staged(qk, STEP, self.depths, self.depths * STEP, self.waves)
-        return keys, Staged(v, self.value_size, 1, STEP, self.waves)
+        """The LDS staging of keys and values."""
+        qk, v, weights = self.elements
+        depths, value_bytes = -(-self.size // STEP), self.padded_keys * element_format(v).bits // 8
+        keys = Staged(qk, STEP, depths, key_unit(weights), self.padded_keys, self.key_bytes, False, self.waves)
+        return keys, Staged(v, self.value_size, 1, NEIGHBOURS, self.value_size, value_bytes, True, self.waves)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of rows of each wave's fragments, in order; of parts also what they are relative to, and
-        the sum of weights."""
+        """Returns the types of rows of each wave's fragments, in order.
+
+        Of parts they are sums, followed by what these are relative to, and the sum of weights.
+        """
         rows, parts = [workgroups, *kept([self.waves, self.columns]), ROWS], kept([self.value_size // SIZES])
         if self.splits == 1:
             return [build.tensor_type([*rows, *parts, GROUPS, NEIGHBOURS], self.result)]
@@ -218,95 +191,13 @@ class MxAttention(attention.ManyQueries):
         return attention.module(self.name, kinds, results, self.threads, lambda *given: _Kernel(self, *given).write())
 
 
-@dataclass(frozen=True)
-class Staged:
-    """The rows of an operand that LDS has in a step.
-
-    Rows of elements of 4 and 8 bits lie one behind the other as they are stored, so that whole cache lines are copied;
-    their chunks of 16 bytes lie in an order by which lanes that read the same chunk of their rows meet no bank twice.
-    Of 6 bits it has fragments, each the bytes of its lanes.
-
-    Attributes:
-        rows: Keys, or elements of values.
-        depths: Fragments along a row.
-        size: Elements of a row, with zeros behind it up to a whole fragment.
-    """
-
-    element: str
-    rows: int
-    depths: int
-    size: int
-    waves: int
-
-    @property
-    def fragment_bytes(self) -> int:
-        """The bytes of a fragment in a lane."""
-        return MFMA.lane_bytes(self.element)
-
-    @property
-    def piece(self) -> int:
-        """Bytes that a lane copies at a time."""
-        return UNIT_PIECES[self.fragment_bytes].size
-
-    @property
-    def in_rows(self) -> bool:
-        return self.piece == _CHUNK
-
-    @property
-    def row_bytes(self) -> int:
-        return self.size * self.fragment_bytes // BLOCK
-
-    @property
-    def chunks(self) -> int:
-        """The number of chunks of a row."""
-        return self.row_bytes // _CHUNK
-
-    @property
-    def turns(self) -> int:
-        """The number of copies of each wave."""
-        total = self.rows * (self.row_bytes if self.in_rows else self.depths * GROUPS * self.fragment_bytes)
-        return -(-total // (LANES * self.piece * self.waves))
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of LDS, including unused copies of waves behind the last row."""
-        return self.turns * self.waves * LANES * self.piece
-
-    @property
-    def scale_bytes(self) -> int:
-        """The bytes of scales: for each fragment one of each lane."""
-        return self.rows * GROUPS * self.depths
-
-    @property
-    def scale_turns(self) -> int:
-        return -(-self.scale_bytes // (LANES * _WORD * self.waves))
-
-    @property
-    def scale_room(self) -> int:
-        """The bytes of LDS for scales, including unused copies."""
-        return self.scale_turns * self.waves * LANES * _WORD
-
-    def exchanged(self, of_fragment: Index) -> Index:
-        """Returns the number by which chunks of a row of a fragment change places."""
-        several = math.gcd(self.chunks, _BANKED)
-        return of_fragment % _BANKED // (_BANKED // several)
-
-
-def row_order(unit: int, rows: int) -> list[tuple[str, int]]:
-    """Returns factors of keys of a step, or of elements of values, outermost first.
-
-    Of a fragment ("f") of a part ("p") a group of lanes ("g") has four neighbours ("i"). A lane has `unit` neighbours.
-    """
-    return [("p", rows // (GROUPS * unit)), ("g", GROUPS), ("f", unit // VALUES), ("i", VALUES)]
-
-
 def key_unit(weights: str) -> int:
     """Returns the number of neighbouring keys of which a lane has weights: a block or half of one."""
     return MFMA.lane_unit(weights)
 
 
 class State(NamedTuple):
-    """What a lane has of a query: what its weights are relative to, as a negative number; their sum; sums of values."""
+    """The numbers that a lane has of a query: what its weights are relative to, negative; their sum; sums of values."""
 
     base: ir.Value
     total: ir.Value
@@ -331,21 +222,20 @@ class _Kernel:
         self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
         tile, self.split = (workgroup // spec.splits).here, workgroup % spec.splits
         self.head, self.first = (tile // spec.tiles).here, (tile % spec.tiles * spec.tile).here
-        self.key_head = (self.head // spec.shared).here
         self.sources = [builder.whole(builder.whole_buffer(value, [1]))[0] for value in given[: len(spec.inputs)]]
-        self.lds = [builder.lds(spec.slots * each.bytes) for each in spec.staged]
-        self.scales = [builder.lds(spec.slots * each.scale_room) for each in spec.staged]
-        self.units = key_unit(self.w), NEIGHBOURS
         own = self.first + self.wave * (spec.columns * ROWS) + self.column
         rows = [own + i * ROWS for i in range(spec.columns)]
         last = Index.of(spec.queries - 1)
         self.rows = [(row if spec.queries % spec.tile == 0 else _least(row, last)).here for row in rows]
-        self.chunks = [self._read_chunks(operand) for operand in range(2)]
         self._bound()
+        key_head = (self.head // spec.shared).here
+        self.keys, self.values = (
+            Rows(each, spec.slots, self.sources[i : i + 2], key_head, spec.steps, self.steps, self.wave, self.lane)
+            for i, each in zip((2, 4), spec.staged, strict=True)
+        )
 
     def _bound(self) -> None:
-        """Finds the first key of each query and their end; the first step, their end, and that of steps that all
-        queries see whole."""
+        """Finds the end of each query's keys; the first step, their end, and that of steps that are seen whole."""
         spec, keys = self.spec, Index.of(self.spec.keys)
         if not spec.is_causal:
             share = -(-spec.steps // spec.splits)
@@ -363,19 +253,18 @@ class _Kernel:
         spec, first = self.spec, self.begin
         queries = [self._load_query(row) for row in self.rows]
         zeros = builder.f32_zeros(VALUES)
-        states = [State(zeros, zeros, [zeros] * spec.sums)] * spec.columns
-        self._copy(0, first)
+        states = [State(zeros, zeros, [zeros] * spec.staged[1].fragments)] * spec.columns
+        self.keys.copy(first)
         self._meet(0)
-        self._copy(0, first + 1)
-        self._copy(1, first)
-        fragments = self._read_ahead(self._key_fragments(first))
-        scores = self._scores(fragments, queries, self._key_scales(first), states)
+        self.keys.copy(first + 1)
+        self.values.copy(first)
+        scores = self._scores(read_ahead(self.keys.reads(first)), queries, self.keys.scales(first), states)
         states = [self._begun(*each) for each in zip(self._seen(first, scores), states, strict=True)]
         if self.spec.is_folded:
             scores = [[_plus(each, state.base) for each in found] for found, state in zip(scores, states, strict=True)]
         for i in range(1, spec.slots - 1):
-            self._copy(0, first + i + 1)
-            self._copy(1, first + i)
+            self.keys.copy(first + i + 1)
+            self.values.copy(first + i)
         self._meet(spec.slots - 2)
         self._fall_behind(self.wave >= STAGGERED // 2)
 
@@ -390,8 +279,8 @@ class _Kernel:
                 totals = [
                     _mfma(self._ones(), *each) for each in zip(weights, [each.total for each in states], strict=True)
                 ]
-                scales, key_scales = self._value_scales(step), self._key_scales(step + 1)
-                fragments = self._read_ahead([*self._value_fragments(step), *self._key_fragments(step + 1)])
+                (scales,), key_scales = self.values.scales(step), self.keys.scales(step + 1)
+                fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)])
                 sums = self._added(fragments, weights, scales, [state.sums for state in states], step)
                 states = [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)]
                 scores = self._scores(fragments, queries, key_scales, states)
@@ -417,160 +306,33 @@ class _Kernel:
         builder.wait_groups(2 * steps)
         _barrier()
 
-    # Memory
-
     def _load_query(self, row: Index) -> list[Factor]:
         """Loads a query's factors, with zeros behind its last element."""
         spec, size = self.spec, MFMA.lane_bytes(self.qk)
         at, blocks = (self.head * spec.queries + row).here, spec.size // BLOCK
         row_bytes, pieces, factors = blocks * size, UNIT_PIECES[size], list[Factor]()
-        for depth in range(spec.depths):
+        for depth in range(spec.staged[0].depths):
             block, parts = (self.group + depth * GROUPS).here, []
-            scale = builder.load(self.sources[1], [self._in(block < blocks, at * blocks + block)], 1)
+            place = select(block < blocks, at * blocks + block, BEYOND)
+            scale = builder.load(self.sources[1], [place], 1)
             for piece in range(pieces.count):
                 if MFMA.holds_blocks(self.qk):
                     byte = block * size + piece * pieces.size
                 else:
                     byte = (self.group + (piece + depth * 2) * GROUPS) * pieces.size
-                place = self._in(byte < row_bytes, at * row_bytes + byte)
+                place = select(byte < row_bytes, at * row_bytes + byte, BEYOND)
                 parts.append(builder.load(self.sources[0], [place], pieces.size, alignment=4))
             factors.append(factor(builder.joined(parts), self.qk, scale, 0))
         return factors
 
-    def _in(self, is_inside: ir.Value, place: Index) -> Index:
-        return select(is_inside, place, BEYOND)
-
-    def _key_scales(self, step: Index) -> Values:
-        """Reads a lane's scales of the keys of a step."""
-        return [self._read_scales(0, step, depth, FRAGMENTS) for depth in range(self.spec.depths)]
-
-    def _value_scales(self, step: Index) -> ir.Value:
-        return self._read_scales(1, step, 0, self.spec.sums)
-
-    def _read_scales(self, operand: int, step: Index, depth: int, size: int) -> ir.Value:
-        slot = step % self.spec.slots * self.spec.staged[operand].scale_room
-        return builder.read_lds(self.scales[operand], slot + (self.lane + depth * LANES) * size, size, size & -size)
-
-    def _copy(self, operand: int, step: Index) -> None:
-        list(self._copies(operand, step))
-
-    def _copies(self, operand: int, step: Index) -> Iterator[None]:
-        """Asks for keys (0) or values (1) of a step, and their scales, one copy at a time; for nothing behind the last
-        step."""
-        spec, staged = self.spec, self.spec.staged[operand]
-        is_there, slot = step < self.steps, step % spec.slots
-        start = select(is_there, (self._key_start, self._value_start)[operand](step), BEYOND)
-        for turn in range(staged.turns):
-            copied = self.wave + turn * spec.waves
-            row, byte = (self._chunk if staged.in_rows else self._of_fragment)(operand, copied)
-            place = start + (self._key_place, self._value_place)[operand](step, row.here, byte.here)
-            at = slot * staged.bytes + copied * (LANES * staged.piece)
-            builder.copy_to_lds(self.sources[2 + 2 * operand], [place], self.lds[operand], at, staged.piece)
-            yield
-        of_scales = (self.key_head * spec.steps + step) * staged.scale_bytes
-        for turn in range(staged.scale_turns):
-            byte = (self.wave + turn * spec.waves) * (LANES * _WORD)
-            start = select(builder.both(is_there, byte < staged.scale_bytes), of_scales + byte, BEYOND)
-            at = slot * staged.scale_room + byte
-            place = start + self.lane * _WORD
-            builder.copy_to_lds(self.sources[3 + 2 * operand], [place], self.scales[operand], at, _WORD)
-        builder.async_group()
-        yield
-
-    def _chunk(self, operand: int, copied: Index) -> tuple[Index, Index]:
-        """Returns the row, and the byte in it, of the chunk that a lane copies."""
-        staged = self.spec.staged[operand]
-        chunk = (copied * LANES + self.lane).here
-        row = (chunk // staged.chunks).here
-        of_fragment = row // self.units[operand] % GROUPS * VALUES + row % VALUES
-        return row, (chunk % staged.chunks ^ staged.exchanged(of_fragment)) * _CHUNK
-
-    def _of_fragment(self, operand: int, copied: Index) -> tuple[Index, Index]:
-        """Returns the same of a piece of a fragment's bytes."""
-        staged, size = self.spec.staged[operand], self.spec.staged[operand].fragment_bytes
-        byte = ((copied * LANES + self.lane) * staged.piece).here
-        lane, fragment = (byte // size % LANES).here, (byte // (size * LANES)).here
-        row = self._row(operand, fragment // staged.depths, lane % ROWS)
-        return row, (fragment % staged.depths * GROUPS + lane // ROWS) * size + byte % size
-
-    def _first_row(self, operand: int, fragment: Index) -> Index:
-        unit = self.units[operand]
-        return fragment // (unit // VALUES) * (GROUPS * unit) + fragment % (unit // VALUES) * VALUES
-
-    def _row(self, operand: int, fragment: Index | int, of_fragment: Index) -> Index:
-        """Returns the key of a step, or the element of values, that a row of a fragment is (`row_order`)."""
-        of_lanes = of_fragment // VALUES * self.units[operand] + of_fragment % VALUES
-        return self._first_row(operand, Index.of(fragment)) + of_lanes
-
-    def _key_start(self, step: Index) -> Index:
-        """Returns where keys of a step begin."""
-        return (self.key_head * self.spec.padded_keys + step * STEP) * self.spec.key_bytes
-
-    def _key_place(self, step: Index, row: Index, byte: Index) -> Index:
-        """Returns the place of a byte of a key of a step, from where these begin; behind its last one are zeros."""
-        size = self.spec.key_bytes
-        place = row * size + byte
-        return place if self.spec.size % STEP == 0 else self._in(byte < size, place)
-
-    def _value_start(self, step: Index) -> Index:
-        return self.key_head * (self.spec.value_size * self.spec.value_bytes) + step * self.spec.staged[1].row_bytes
-
-    def _value_place(self, step: Index, row: Index, byte: Index) -> Index:
-        """Returns the place of a byte of a step of an element of values; behind the last key are zeros."""
-        size, staged = self.spec.value_bytes, self.spec.staged[1]
-        place = row * size + byte
-        return place if self.spec.padded_keys % STEP == 0 else self._in(step * staged.row_bytes + byte < size, place)
-
     # Products
-
-    def _key_fragments(self, step: Index) -> list[tuple[int, list[Index]]]:
-        return [self._fragment(0, step, i, depth) for i in range(FRAGMENTS) for depth in range(self.spec.depths)]
-
-    def _value_fragments(self, step: Index) -> list[tuple[int, list[Index]]]:
-        return [self._fragment(1, step, i, 0) for i in range(self.spec.sums)]
-
-    def _fragment(self, operand: int, step: Index, fragment: int, depth: int) -> tuple[int, list[Index]]:
-        """Returns an operand, and the places in LDS of a lane's bytes of a fragment of a step."""
-        staged = self.spec.staged[operand]
-        slot, size = step % self.spec.slots * staged.bytes, staged.fragment_bytes
-        if not staged.in_rows:
-            return operand, [slot + (fragment * staged.depths + depth) * (LANES * size) + self.lane * size]
-        behind = slot + self._first_row(operand, Index.of(fragment)) * staged.row_bytes
-        count = size // _CHUNK
-        return operand, [behind + self.chunks[operand][depth * count + i] for i in range(count)]
-
-    def _read_chunks(self, operand: int) -> list[Index]:
-        """Returns the places of a lane's chunks in a fragment at row 0: of two that groups have, its own."""
-        staged, of_fragment = self.spec.staged[operand], self.lane % ROWS
-        if not staged.in_rows:
-            return []
-        own = (self.group ^ staged.exchanged(of_fragment)).here
-        row = self._row(operand, 0, of_fragment) * staged.row_bytes
-        count = staged.depths * staged.fragment_bytes // _CHUNK
-        return [(row + (own ^ Index.of(i * GROUPS)) * _CHUNK).here for i in range(count)]
-
-    def _read_ahead(self, fragments: list[tuple[int, list[Index]]]) -> Iterator[ir.Value]:
-        """Fragments, some of which are read now, and each of the others so many before it is taken."""
-
-        def read(operand: int, places: list[Index]) -> ir.Value:
-            size = self.spec.staged[operand].fragment_bytes // len(places)
-            return builder.joined([builder.read_lds(self.lds[operand], place, size, size & -size) for place in places])
-
-        ahead = [read(*each) for each in fragments[:_AHEAD]]
-
-        def each() -> Iterator[ir.Value]:
-            for i in range(len(fragments)):
-                ahead.extend(read(*following) for following in fragments[i + _AHEAD : i + _AHEAD + 1])
-                yield ahead[i]
-
-        return each()
 
     def _scores(
         self, fragments: Iterator[ir.Value], queries: list[list[Factor]], scales: Values, states: list[State]
     ) -> list[Values]:
         """Returns keys of a step by the queries of each fragment."""
         found = list[Values]()
-        for number_ in range(FRAGMENTS):
+        for number_ in range(self.keys.staged.fragments):
             zeros = builder.f32_zeros(VALUES)
             each = [state.base if self.spec.is_folded else zeros for state in states]
             for depth, scale in enumerate(scales):
@@ -583,7 +345,7 @@ class _Kernel:
         self, fragments: Iterator[ir.Value], weights: list[Factor], scales: ir.Value, sums: list[Values], step: Index
     ) -> list[Values]:
         """Adds values of a step by weights to sums. Copies begin behind the first products, one at a time."""
-        copies = chain(self._copies(0, step + self.spec.slots), self._copies(1, step + (self.spec.slots - 1)))
+        copies = chain(self.keys.copies(step + self.spec.slots), self.values.copies(step + (self.spec.slots - 1)))
         added = list[Values]()
         for i, each in enumerate(zip(*sums, strict=True)):
             value = factor(next(fragments), self.v, scales, i)
@@ -603,8 +365,8 @@ class _Kernel:
     def _seen(self, step: Index, scores: list[Values]) -> list[Values]:
         """Returns scores, without weight for keys that a query does not see."""
         nothing, keys = number(-math.inf), list[list[Index]]()
-        for fragment in range(FRAGMENTS):
-            rows = [self._row(0, fragment, self.group * VALUES + i) for i in range(VALUES)]
+        for fragment in range(len(scores[0])):
+            rows = [self.keys.staged.row(fragment, self.group * VALUES + i) for i in range(VALUES)]
             keys.append([step * STEP + row for row in rows])
         return [
             [
@@ -653,7 +415,7 @@ class _Kernel:
         count = key_unit(self.w) // VALUES
         own = [
             tree(_maximum, [element(each, i) for each in scores[first : first + count] for i in range(VALUES)])
-            for first in range(0, FRAGMENTS, count)
+            for first in range(0, len(scores), count)
         ]
         if len(own) > 1 and not self.spec.offset:  # halves of two blocks: of each block four lanes have halves
             own = list(swapped(rocdl.Permlane16SwapOp, *swapped(rocdl.Permlane32SwapOp, *own)))
@@ -689,7 +451,7 @@ class _Kernel:
         scale = arith.BitcastOp(top.type, bits).result
         count = key_unit(self.w) // VALUES
         scales = [scale]
-        if count < FRAGMENTS:
+        if count < len(scores):
             scales = list(swapped(rocdl.Permlane32SwapOp, *swapped(rocdl.Permlane16SwapOp, scale, scale)))
         powers = [exp2(element(each, i)) for each in scores for i in range(VALUES)]
         conversion, any_ = CONVERSIONS[self.w, "f32"], llvm.UndefOp(code.type).res
@@ -718,22 +480,23 @@ class _Kernel:
         return arith.FPToUIOp(builder.i32_type(), mlir_math.CeilOp(above).result).result
 
     def _store(self, states: list[State]) -> None:
-        """Stores results, or a part's sums; rows of parts behind the last query are stored beyond the end."""
+        """Stores results; or a part's sums, what they are relative to, and the sum of weights."""
         spec, parts = self.spec, kept([self.spec.value_size // SIZES])
-        waves, columns = ([each] if each > 1 else [] for each in (spec.waves, spec.columns))
-        shape, wave = [1, *(1 for _ in waves), *columns, 1], [0, *(self.wave for _ in waves), *(0 for _ in columns)]
-        behind, place = [*parts, 1, NEIGHBOURS], [*(0 for _ in parts), self.group, 0]
+        waves, columns = kept([spec.waves]), kept([spec.columns])
+        shape, behind = [1, *(1 for _ in waves), *columns, 1], [*parts, 1, NEIGHBOURS]
+        own: list[Index | int] = [0, *(self.wave for _ in waves), *(0 for _ in columns), self.column]
+        place: list[Index | int] = [*own, *(0 for _ in parts), self.group, 0]
         if spec.splits == 1:
             shares = [_rounded(each, state.total, spec.result) for state in states for each in state.sums]
-            self.threads.store(shares, [*shape, *behind], [*wave, self.column, *place])
+            self.threads.store(shares, [*shape, *behind], place)
             return
         numbers = list[Values]()
         for each in states:  # exponents are relative to the offset, and in units
             high = arith.SubFOp(number(float(spec.offset)), element(each.base, 0)).result
             numbers.append([arith.MulFOp(high, number(1 / spec.units)).result, element(each.total, 0)])
         self.threads.store_each(
-            ([each for state in states for each in state.sums], [*shape, *behind], [*wave, self.column, *place]),
-            ([builder.from_elements(each) for each in numbers], [*shape, 2], [*wave, self.column, 0]),
+            ([each for state in states for each in state.sums], [*shape, *behind], place),
+            ([builder.from_elements(each) for each in numbers], [*shape, 2], [*own, 0]),
         )
 
 

@@ -33,7 +33,7 @@ from mxcomp.matching import canonical
 from mxcomp.mlir import build, linalg
 
 EXACT, LINEAR = POWERS = ("exact", "linear")
-"""How powers of 2 are computed."""
+"""The ways in which powers of 2 are computed."""
 LINEAR_FORMATS = ("E4M3", "E5M2")
 """The formats of weights whose codes may be a linear function of scores."""
 SCALE = E8M0.mlir_type
