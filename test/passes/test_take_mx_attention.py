@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from iree.compiler import ir
 
 import mxcomp.ir as mx
 from mxcomp import pipeline
-from mxcomp.ir.attention import Form, attention
+from mxcomp.ir.attention import LINEAR, Form, attention
 from mxcomp.mlir import notes
 from mxcomp.options import Options
 from mxcomp.target import get_target
@@ -24,11 +25,11 @@ TYPES = (
 FORM = Form(0.25, 40, 64, "E4M3")
 
 
-def spelled(form: Form = FORM) -> str:
+def spelled(form: Form = FORM, types: Sequence[str] = TYPES) -> str:
     def main(q: ir.Value, qs: ir.Value, k: ir.Value, ks: ir.Value, v: ir.Value, vs: ir.Value) -> ir.Value:
         return attention((q, qs), (k, ks), (v, vs), form)
 
-    return str(mx.module(main, *TYPES))
+    return str(mx.module(main, *types))
 
 
 def taken(text: str, **options: object) -> tuple[str, list[dict[str, object]]]:
@@ -56,11 +57,21 @@ def test_operands_are_read_as_they_are_stored() -> None:
         Form(0.1, 33, 32, "E5M2"),
         Form(1.0, 64, None, "E4M3"),
         Form(1.0, 33, 64, "E2M1"),
+        Form(1.0, 40, 64, "E4M3", LINEAR),
     ],
 )
 def test_forms(form: Form) -> None:
     _, (entry,) = taken(spelled(form))
     assert entry.get("ukernel")
+
+
+def test_few_queries() -> None:
+    """Keys are shared out among workgroups, whose parts another dispatch combines."""
+    rows = "2x4x2", "2x320x2", "2x64x10"
+    types = [f"{row}{kind}" for row in rows for kind in ("x32xf4E2M1FN", "xf8E8M0FNU")]
+    text, (entry,) = taken(spelled(Form(1.0, 320, None, "E4M3"), types))
+    assert str(entry["ukernel"]).startswith("mx_attention_f4_f4_f8_m16_d64_s3_")
+    assert re.findall(r'ukernel_descriptor<"mx_attention_([a-z]+)', text) == ["f", "combine"]
 
 
 OTHERWISE = {
@@ -85,6 +96,11 @@ def test_spelled_otherwise(pattern: str, other: str) -> None:
     with ir.Context():
         unchanged = str(ir.Module.parse(text))
     assert taken(text) == (unchanged, [])
+
+
+def test_other_codes() -> None:
+    text, count = re.subn("math.roundeven", "math.floor", spelled(Form(1.0, 40, 64, "E4M3", LINEAR)))
+    assert count == 1 and taken(text)[1] == []
 
 
 @pytest.mark.parametrize(
