@@ -28,6 +28,7 @@ from iree.compiler.dialects import arith, llvm, rocdl
 from iree.compiler.dialects import math as mlir_math
 
 from mxcomp.formats import E8M0, ElementFormat, element_format
+from mxcomp.layout.order import HeadOrder
 from mxcomp.layout.units import BLOCK, LANES, SCALE
 from mxcomp.mlir import build
 from mxcomp.target import Target
@@ -50,6 +51,8 @@ _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
 _LDS_BYTES, _MOST_SLOTS = 160 * 1024, 4
 """The LDS of a workgroup, and the most steps that it holds."""
+_XCDS = 8
+"""The number of XCDs, each with an L2 of its own."""
 _BIAS = 127
 _MANTISSA_BITS = 23
 
@@ -111,6 +114,10 @@ class MxAttention(attention.ManyQueries):
         """
         wanted = 1 if self.tiles > 1 else max(1, min(most, cus // self.workgroups, self.steps))
         return replace(self, splits=-(-self.steps // -(-self.steps // wanted)))
+
+    @property
+    def order(self) -> HeadOrder:
+        return HeadOrder(math.gcd(self.heads // self.shared, _XCDS), self.shared, self.tiles)
 
     def missing(self, target: Target) -> str:
         """Returns the matrix instruction that a GPU lacks for one of the products; "" if it has both."""
@@ -220,8 +227,9 @@ class _Kernel:
         self.wave = uniform(threads.number // LANES)
         self.lane = (threads.number % LANES).here
         self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
-        tile, self.split = (workgroup // spec.splits).here, workgroup % spec.splits
-        self.head, self.first = (tile // spec.tiles).here, (tile % spec.tiles * spec.tile).here
+        head, tile = (workgroup // spec.splits, Index.of(0)) if spec.splits > 1 else spec.order.tile_of(workgroup)
+        self.head, self.split, self.first = head.here, workgroup % spec.splits, (tile * spec.tile).here
+        self.moved = (head * spec.tiles + tile + workgroup * -1).here if spec.splits == 1 else Index.of(0)
         self.sources = [builder.whole(builder.whole_buffer(value, [1]))[0] for value in given[: len(spec.inputs)]]
         own = self.first + self.wave * (spec.columns * ROWS) + self.column
         rows = [own + i * ROWS for i in range(spec.columns)]
@@ -484,7 +492,9 @@ class _Kernel:
         spec, parts = self.spec, kept([self.spec.value_size // SIZES])
         waves, columns = kept([spec.waves]), kept([spec.columns])
         shape, behind = [1, *(1 for _ in waves), *columns, 1], [*parts, 1, NEIGHBOURS]
-        own: list[Index | int] = [0, *(self.wave for _ in waves), *(0 for _ in columns), self.column]
+        inner = [*(self.wave for _ in waves), *(Index.of(0) for _ in columns), self.column]
+        inner[0] += self.moved * [*waves, *columns, ROWS][0]  # not in this workgroup's part, but in its tile's
+        own: list[Index | int] = [0, *inner]
         place: list[Index | int] = [*own, *(0 for _ in parts), self.group, 0]
         if spec.splits == 1:
             shares = [_rounded(each, state.total, spec.result) for state in states for each in state.sums]

@@ -46,3 +46,24 @@ def tile_of(
     height = least(band, rows - first)
     within = tile - first * columns
     return matrix, first + within % height, within // height
+
+
+@dataclass(frozen=True)
+class HeadOrder:
+    """The order in which workgroups take tiles of the queries of heads.
+
+    Each of `xcds`, which divide the number of heads of keys, takes whole ones of these; and of each the tiles of all
+    heads of queries that share it, side by side. The last tiles come first: where queries see the keys in front of
+    them, these take longest, and short ones fill what is left at the end.
+    """
+
+    xcds: int
+    shared: int
+    tiles: int
+
+    def tile_of(self, number: Any) -> tuple[Any, Any]:
+        """Returns the head of queries and the tile of workgroup `number`, which has the arithmetic of whole numbers."""
+        turn, count = number // self.xcds, self.shared * self.tiles
+        within = turn % count
+        keys = number % self.xcds + turn // count * self.xcds
+        return keys * self.shared + within % self.shared, within // self.shared * -1 + (self.tiles - 1)
