@@ -244,3 +244,9 @@ def test_what_has_no_kernel_is_right() -> None:
 def test_refusals(shapes: tuple[tuple[int, ...], ...]) -> None:
     with pytest.raises(InputError, match="MX attention of"):
         mxcomp.torch.mx_attention(*(torch.zeros(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize("weights, powers", [("E2M1", "linear"), ("E4M3", "other")])
+def test_refused_powers(weights: str, powers: str) -> None:
+    with pytest.raises(InputError, match=f"powers '{powers}' as weights of {weights}"):
+        mxcomp.torch.mx_attention(*[torch.zeros(1, 2, 8, 32)] * 3, weights_format=weights, powers=powers)
