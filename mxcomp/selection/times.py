@@ -12,7 +12,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from itertools import pairwise
 from typing import NamedTuple
@@ -108,11 +108,17 @@ class KernelTimes:
 
     def storing(self, size: float) -> KernelTimes:
         """Returns the same times with `size` bytes stored per element of the result."""
-        of = self if self.narrow is None or size > NARROW else self.narrow
-        return replace(
-            of, store_bytes=of.store_bytes * size / of.result_bytes, result_bytes=size, rows=self.rows,
-            row_bits=self.row_bits, narrow=None,
-        )  # fmt: skip
+        if size not in self._storing:
+            of = self if self.narrow is None or size > NARROW else self.narrow
+            self._storing[size] = replace(
+                of, store_bytes=of.store_bytes * size / of.result_bytes, result_bytes=size, rows=self.rows,
+                row_bits=self.row_bits, narrow=None,
+            )  # fmt: skip
+        return self._storing[size]
+
+    @cached_property
+    def _storing(self) -> dict[float, KernelTimes]:
+        return {}
 
     def cycles(self, k_tiles: float, rates: Rates, is_first: bool, resident: int) -> tuple[Floats, Floats]:
         """Returns cycles of workgroups with so many K tiles, and those in which an MFMA pipe is busy; `resident`: up to
@@ -144,23 +150,41 @@ class KernelTimes:
 
     def _around(self, k_tiles: float) -> tuple[int, int]:
         """Returns the two replayed numbers of K tiles between which, or after which, `k_tiles` is."""
-        pairs = list(pairwise(sorted(self.load_bytes)))
-        return next((pair for pair in pairs if k_tiles <= pair[1]), pairs[-1])
+        return next((pair for pair in self._spans if k_tiles <= pair[1]), self._spans[-1])
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        return list(pairwise(sorted(self.load_bytes)))
 
     def _at(self, resident: int, k_tiles: int, rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        rows = sorted(row for row in self.replays if row[:3] == (resident, k_tiles, is_first))
-        matrix = np.full(len(rates.bytes), rows[0].matrix_cycles)
-        asked, inverse = 1 / rates.bytes, 1 / np.array(RATES)[::-1]
-        curves = []
-        for row in rows:
-            cycles = row.cycles[::-1]
-            slope = (cycles[-1] - cycles[-2]) / (inverse[-1] - inverse[-2])  # below the lowest rate only bytes bind
-            curves.append(np.interp(asked, inverse, cycles) + slope * np.maximum(0.0, asked - inverse[-1]))
-        if len(rows) == 1:
-            return curves[0], matrix
-        least, most = rows[0].latency, rows[-1].latency
-        share = np.clip((rates.latency - least) / (most - least), 0.0, None)
-        return curves[0] + share * (curves[-1] - curves[0]), matrix
+        (least, low), (most, high) = self._curves[resident, k_tiles, is_first]
+        matrix = np.full(len(rates.bytes), least.matrix_cycles)
+        asked = 1 / rates.bytes
+        cycles = _cycles(low, asked)
+        if least is most:
+            return cycles, matrix
+        share = np.clip((rates.latency - least.latency) / (most.latency - least.latency), 0.0, None)
+        return cycles + share * (_cycles(high, asked) - cycles), matrix
+
+    @cached_property
+    def _curves(self) -> dict[tuple[int, int, bool], list[tuple[Replay, Floats]]]:
+        """The replays of least and most latency, each with cycles from the highest rate to the lowest."""
+        found: dict[tuple[int, int, bool], list[Replay]] = defaultdict(list)
+        for row in sorted(self.replays):
+            found[row[:3]].append(row)
+        ends = {key: (rows[0], rows[-1]) for key, rows in found.items()}
+        return {key: [(row, np.array(row.cycles[::-1])) for row in rows] for key, rows in ends.items()}
+
+
+_INVERSE = 1 / np.array(RATES)[::-1]
+"""Cycles for a byte at each of `RATES`, from the highest to the lowest."""
+
+
+def _cycles(curve: Floats, asked: Floats) -> Floats:
+    """Returns the cycles where a byte takes so many; below the lowest rate only bytes bind."""
+    slope = (curve[-1] - curve[-2]) / (_INVERSE[-1] - _INVERSE[-2])
+    result: Floats = np.interp(asked, _INVERSE, curve) + slope * np.maximum(0.0, asked - _INVERSE[-1])
+    return result
 
 
 class Table(Mapping[str, KernelTimes]):
@@ -233,6 +257,7 @@ def of(ukernel: Ukernel) -> KernelTimes | None:
     return replays(ukernel.instance, ukernel.target)
 
 
+@cache
 def replays(instance: Instance, target: Target, suffix: str = "") -> KernelTimes | None:
     """Returns the times of an instance of the family, under its name and a suffix."""
     kinds = tuple(_REPRESENTATIVE[element_format(kind).bits] for kind in instance.elements)
@@ -336,7 +361,7 @@ def _in_orders(
     matrices = problem.matrices
     resident = times.occupancy(rows * columns * matrices)
     shared = batches((matrices, rows, columns), resident, orders, times.target)
-    step_bytes = np.array([row_bytes, column_bytes])
+    step_bytes, loaded = np.array([row_bytes, column_bytes]), times.loaded(k_tiles)
     launches = [
         Launch(
             batches=[
@@ -345,7 +370,7 @@ def _in_orders(
             ],
             resident=resident,
             wide=times.wide,
-            load_bytes=times.loaded(k_tiles),
+            load_bytes=loaded,
             store_bytes=times.store_bytes,
             unique_bytes=matrices * (rows * row_bytes + columns * column_bytes + rows * columns * times.store_bytes),
             workgroups=matrices * rows * columns,
