@@ -212,9 +212,9 @@ class Others:
         self.mask, self.positions = operands[:masks], operands[masks + sinks :]
         self._sink = operands[masks] if sinks else None
 
-    def start(self, head: Index, is_counted: ir.Value, fragments: int) -> Values:
+    def start(self, head: Index, is_counted: ir.Value, fragments: int, size: int = 4) -> Values:
         """Returns the state of a lane's query before any key: what the sink of its head makes of it, where it is
-        counted."""
+        counted. `size`: of a fragment."""
         high, power = number(LOWEST), number(0.0)
         if self._sink is not None:
             sink = element(self._sink.load(self._sink.place(n=head), 1), 0)
@@ -222,7 +222,7 @@ class Others:
             sink = sink if sink.type == f32 else arith.ExtFOp(f32, sink).result
             high = largest(high, arith.MulFOp(sink, number(math.log2(math.e))).result)
             power = chosen(is_counted, 1.0, 0.0)
-        return [high, power, *(builder.f32_zeros(4) for _ in range(fragments))]
+        return [high, power, *(builder.f32_zeros(size) for _ in range(fragments))]
 
 
 def last(keys: Index) -> Index:
@@ -295,6 +295,10 @@ class Operand:
             return builder.joined([self.load(place + rows[j], 4) for j in (0, 4)])
         return builder.from_elements([element(self.load(place + row * self.step, 1), 0) for row in rows])
 
+    def copy_to_lds(self, place: Index, to: ir.Value, at: Index, size: int) -> None:
+        """Copies so many consecutive elements of each lane to LDS."""
+        builder.copy_to_lds(self._buffer, [place], to, at, size)
+
     def load(self, place: Index, size: int) -> ir.Value:
         """Loads so many consecutive elements."""
         return load(self._buffer, [place], size, alignment=self.stored.element_bytes * size)
@@ -341,10 +345,12 @@ class VisibleKeys:
         low, high = (each.here for each in (start, other_start))
         return select(low < high, low, high), _larger(end, other_end)
 
-    def least(self, first: Index) -> Index:
-        """Returns the number of leading keys that all of a range of queries see, where none starts later."""
-        _, end, is_blind = self.of(first)
-        return end if is_blind is None else select(is_blind, 0, end)
+    def by_all(self, first: Index, last: Index) -> tuple[Index, Index]:
+        """Returns the first key, and the end of keys, that all of a range of queries see."""
+        (start, _, is_last_blind), (_, end, is_blind) = self.of(last), self.of(first)
+        if is_blind is None or is_last_blind is None:
+            return start, end
+        return select(is_last_blind, self._keys, start), select(is_blind, 0, end)
 
 
 def _larger(one: Index, other: Index) -> Index:
@@ -447,8 +453,11 @@ def scores(keys: Values, queries: Values, scale: ir.Value | None, cap: float | N
         for key, query in zip(keys[half * len(queries) :], queries, strict=False):
             fragment = mfma((COLUMNS, COLUMNS, DEPTH), key, query, fragment)
         found += [element(fragment, i) for i in range(4)]
-    if scale is None:
-        return found
+    return found if scale is None else scaled(found, scale, cap)
+
+
+def scaled(found: Values, scale: ir.Value, cap: float | None) -> Values:
+    """Returns scores times a scale, and capped if there is a cap."""
     found = [arith.MulFOp(score, scale).result for score in found]
     return found if cap is None else [_capped(score, cap) for score in found]
 

@@ -38,7 +38,7 @@ from mxcomp.ukernels.attention_mx_rows import GROUPS, INTRINSIC, MFMA, ROWS, STE
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
-from mxcomp.ukernels.softmax import LOWEST, exp2, number, of_column, splat, swapped, tree
+from mxcomp.ukernels.softmax import LOWEST, exp2, maximum, number, of_column, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
 
 NEIGHBOURS = 16
@@ -391,14 +391,14 @@ class _Kernel:
     def _begun(self, scores: Values, state: State) -> State:
         """Returns the state that weights of a query's first scores are relative to."""
         scores = self._relative(scores, state)
-        top = of_column(tree(_maximum, [element(each, i) for each in scores for i in range(VALUES)]), _maximum)
+        top = of_column(tree(maximum, [element(each, i) for each in scores for i in range(VALUES)]), maximum)
         base = _plus(number(float(self.spec.offset)), self._fall(top, LOWEST / self.spec.units))
         return state._replace(base=splat(base, VALUES))
 
     def _fall(self, top: ir.Value, least: float) -> ir.Value:
         """Returns by what scores fall so that the largest one is at most 0, and the one less than a power of 2 so."""
         powers = arith.MulFOp(top, number(1 / self.spec.units)).result
-        rise = _maximum(mlir_math.CeilOp(powers).result, number(least))
+        rise = maximum(mlir_math.CeilOp(powers).result, number(least))
         return arith.MulFOp(rise, number(-float(self.spec.units))).result
 
     def _relative(self, scores: Values, state: State) -> Values:
@@ -422,12 +422,12 @@ class _Kernel:
         """Returns the largest score of the block whose scale a lane has."""
         count = key_unit(self.w) // VALUES
         own = [
-            tree(_maximum, [element(each, i) for each in scores[first : first + count] for i in range(VALUES)])
+            tree(maximum, [element(each, i) for each in scores[first : first + count] for i in range(VALUES)])
             for first in range(0, len(scores), count)
         ]
         if len(own) > 1 and not self.spec.offset:  # halves of two blocks: of each block four lanes have halves
             own = list(swapped(rocdl.Permlane16SwapOp, *swapped(rocdl.Permlane32SwapOp, *own)))
-        return tree(_maximum, own)
+        return tree(maximum, own)
 
     def _made_room(self, tops: Values, scores: list[Values], states: list[State]) -> Any:
         """Makes a state relative to a larger power of 2 where a block is too far above it."""
@@ -438,7 +438,7 @@ class _Kernel:
         is_any = arith.CmpIOp(arith.CmpIPredicate.ne, rocdl.ballot(i64, far), arith.ConstantOp(i64, 0).result).result
 
         def raised() -> list[Any]:
-            highest = [arith.SubFOp(of_column(top, _maximum), number(float(self.spec.offset))).result for top in tops]
+            highest = [arith.SubFOp(of_column(top, maximum), number(float(self.spec.offset))).result for top in tops]
             falls = [self._fall(top, 0.0) for top in highest]
             less = [splat(fall, VALUES) for fall in falls]
             return [
@@ -533,11 +533,6 @@ def _barrier() -> None:
 
 def _least(one: Index, other: Index) -> Index:
     return select(one < other, one, other)
-
-
-def _maximum(one: ir.Value, other: ir.Value) -> ir.Value:
-    """Returns the larger one, NaN if one is: `arith.maximumf`, which IREE replaces by one that ignores NaN."""
-    return llvm.intr_maximum(one, other)
 
 
 def _alone(name: str, *operands: ir.Value) -> ir.Value:

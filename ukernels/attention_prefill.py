@@ -1,54 +1,73 @@
-"""Attention of many queries: four or eight waves with queries of their own share keys and values in LDS.
+"""Attention of many queries: waves with 32 queries of their own share keys and values in LDS.
 
-A step has 128 keys. While all waves multiply the previous step, each of four waves loads 32 keys and their values as
-factors of matrix instructions, transposes the values, and writes the factors to LDS, where the lanes of a factor are
-contiguous. Of eight waves half load keys, and half values. Two of these share the registers of a SIMD, so that one
-computes powers while the other multiplies; to have room, each computes scores of half a step at a time.
+    scores[64 keys, 32 queries] = keys · queriesᵀ          two fragments of 32x32
+    sums[sizes, 32 queries]    += valuesᵀ · exp2(scores − a reference)
+
+A lane has scores of one query, of the keys that it gives as a factor of the second product: they stay in registers.
+Keys and values of a step are copied to LDS as they are stored, in an order of chunks by which no bank is met twice, a
+step before they are multiplied; values are transposed as they are read from there.
+
+Eight waves take turns: of two on a SIMD one multiplies values by powers of a step, and keys of the next by queries,
+while the other makes powers of scores. The reference is the largest score, but of an earlier step as long as none
+exceeds it by more than a small power of 2, which results do not depend on: so sums are rarely scaled.
+
 Keys that no query of the workgroup sees are not loaded. Scores are masked only in steps that some queries see in part,
 and after the last key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith, rocdl
 
+from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
-from mxcomp.ukernels.attention import (
-    COLUMNS,
-    DEPTH,
-    KEYS,
-    LANE,
-    Operand,
-    Pieces,
-    Reach,
-    State,
-    Stored,
-    VisibleKeys,
-    kept,
+from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, VisibleKeys, kept
+from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, part, select, uniform
+from mxcomp.ukernels.softmax import (
+    added,
+    exp2,
+    largest,
+    maximum,
+    number,
+    powers,
+    splat,
+    swapped,
+    tree,
 )
-from mxcomp.ukernels.builder import (
-    Index,
-    Threads,
-    Values,
-    choose,
-    either,
-    lds_barrier,
-    loop,
-    read_lds,
-    select,
-    uniform,
-    write_lds,
-)
-from mxcomp.ukernels.softmax import added, of_column
 from mxcomp.ukernels.waves import LANES
 
-GROUPS = 4
-STEP = GROUPS * KEYS
-"""The number of keys of a step."""
+ROWS, DEPTH = 32, 16
+"""The rows and columns of a fragment, and the elements that a matrix instruction takes along the third size."""
+GROUPS = LANES // ROWS
+"""The number of groups of lanes, which have different elements along the third size."""
+SUMS = ROWS * ROWS // LANES
+"""The number of elements of a fragment that a lane has: by fours, whose rows are neighbours."""
+STEP, FRAGMENTS = 64, 2
+"""The number of keys of a step, and of fragments of its scores."""
+QUADS = STEP // DEPTH
+"""The number of factors of the second product that a lane's powers of a step are."""
+STAGGERED = 8
+"""The number of waves that are two on each SIMD, of which one is a phase behind."""
+_SLOTS = 4
+"""The number of steps that LDS has for those: copies are waited for a whole step later."""
+MOST_STAGGERED = 320
+"""The sizes of a key and a value up to which LDS has so many."""
+_XCDS = 8
+"""The number of XCDs, each with an L2 of its own."""
+_BANKED = 16
+"""The number of chunks of eight elements that all banks of LDS have."""
+_AHEAD = 4
+"""The number of fragments that are read from LDS before they are multiplied."""
+_EXCESS = 8.0
+"""The distance up to which a score may be above the reference: powers are at most 256 then."""
+_TOGETHER = 8
+"""The number of powers that are computed together: more than any waits for."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +82,7 @@ class Prefill(attention.ManyQueries):
         scale: Of scores, times log2(e).
         query, key, value, mask: Operands.
         reach: Which keys a query sees; None: all.
-        fragments: Of 16 queries that a wave has.
-        waves: 4, each of which loads keys and values; or 8, half of which load keys, and half values.
+        waves: Of a workgroup, two or more, each with 32 queries.
         result: The type of results.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
@@ -81,7 +99,6 @@ class Prefill(attention.ManyQueries):
     value: Stored
     mask: Stored | None
     reach: Reach | None
-    fragments: int
     waves: int
     result: str
     cap: float | None = None
@@ -94,18 +111,45 @@ class Prefill(attention.ManyQueries):
     @property
     def llvm_func_attrs(self) -> dict[str, str]:
         """Attributes of the function for LLVM: two of 8 waves share the registers of a SIMD."""
-        return {"amdgpu-waves-per-eu": "2"} if self.waves > GROUPS else {}
+        return {"amdgpu-waves-per-eu": "2"} if self.waves == STAGGERED else {}
 
     @property
     def scales_late(self) -> bool:
-        """Whether scores are scaled when their largest is subtracted, as nothing else is done with them."""
+        """Whether scores are scaled when the reference is subtracted, as nothing else is done with them."""
         is_same = self.reach is None or not self.reach.blind_sees_all
         return self.mask is None and self.cap is None and self.scale > 0 and is_same
 
     @property
     def tile(self) -> int:
         """The number of queries of a workgroup."""
-        return self.waves * COLUMNS * self.fragments
+        return self.waves * ROWS
+
+    @property
+    def staged(self) -> tuple[Staged, Staged]:
+        """The LDS staging of keys and of values of a step."""
+        return Staged(self.size // LANE, 1, self.waves), Staged(self.value_size // LANE, ROWS // LANE, self.waves)
+
+    @property
+    def order(self) -> HeadOrder:
+        stored = self.key, self.value
+        strides = [each.stride for operand in stored for each in operand.subscripts if each.axis == "n"]
+        shared = math.gcd(self.heads, *strides)
+        return HeadOrder(math.gcd(self.heads // shared, _XCDS), shared, self.tiles)
+
+    @property
+    def slots(self) -> int:
+        """The number of steps of which LDS has keys or values."""
+        return _SLOTS if self.size + self.value_size <= MOST_STAGGERED else 2
+
+    @property
+    def depths(self) -> int:
+        """The number of matrix instructions along the size of a key."""
+        return self.size // DEPTH
+
+    @property
+    def sums(self) -> int:
+        """The number of fragments of a value, of which the last may be half empty."""
+        return -(-self.value_size // ROWS)
 
     @property
     def name(self) -> str:
@@ -118,9 +162,9 @@ class Prefill(attention.ManyQueries):
         return attention.inputs(self)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of rows of each wave's fragments, in order."""
-        row = Pieces.of(self.value_size).shape
-        return [build.tensor_type([workgroups, self.waves, *kept([self.fragments]), COLUMNS, *row], self.result)]
+        """Returns the types of rows of each wave, in order."""
+        row = [*kept([self.value_size // (GROUPS * LANE)]), GROUPS, LANE]
+        return [build.tensor_type([workgroups, self.waves, ROWS, *row], self.result)]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
@@ -129,201 +173,381 @@ class Prefill(attention.ManyQueries):
         return attention.module(self.name, kinds, results, self.threads, lambda *given: _Prefill(self, *given).write())
 
 
+@dataclass(frozen=True)
+class Staged:
+    """The rows of keys or values that LDS has in a step, one behind the other, each of chunks of eight elements.
+
+    Chunks of a row change places: lanes that are served at a time read `together` of them from each of so many rows
+    that all banks are read.
+    """
+
+    chunks: int
+    together: int
+    waves: int
+
+    @property
+    def row(self) -> int:
+        """The elements of a row."""
+        return self.chunks * LANE
+
+    @property
+    def turns(self) -> int:
+        """The number of copies of each wave."""
+        return -(-STEP * self.chunks // (LANES * self.waves))
+
+    @property
+    def elements(self) -> int:
+        """The elements of LDS, including unused copies of waves behind the last row."""
+        return self.turns * self.waves * LANES * LANE
+
+    def exchanged(self, row: Index) -> Index:
+        """Returns the number by which chunks of a row change places."""
+        rows = _BANKED // self.together
+        several = math.gcd(self.chunks // self.together, rows) if self.chunks % self.together == 0 else 1
+        return row % rows // (rows // several) * self.together
+
+
 class _Prefill:
     """Writes the kernel."""
 
     def __init__(self, spec: Prefill, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.threads = spec, threads
-        self.pieces = Pieces.of(spec.value_size)
-        self.depths = -(-spec.size // DEPTH)
         self.wave = uniform(threads.number // LANES)
-        self.group = self.wave if spec.waves == GROUPS else (self.wave % GROUPS).here
-        self.has_values = None if spec.waves == GROUPS else self.wave >= GROUPS
         self.lane = (threads.number % LANES).here
-        self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
+        self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
-        self.query, self.key, self.value, *others = inputs
-        self.others = attention.Others(spec, others)
-        stored_keys = Index.of(spec.keys) if spec.keys is not None else self.key.keys
-        self.head, self.first = (workgroup // spec.tiles).here, (workgroup % spec.tiles * spec.tile).here
+        self.query, *self.sources = inputs[:3]
+        self.others = attention.Others(spec, inputs[3:])
+        stored_keys = Index.of(spec.keys) if spec.keys is not None else self.sources[0].keys
+        head, tile = spec.order.tile_of(workgroup)
+        self.head, self.first = head.here, (tile * spec.tile).here
+        self.moved = (head * spec.tiles + tile + workgroup * -1).here
         self.visible = VisibleKeys(spec.reach, stored_keys, self.head, self.others.positions)
-        self.of_key, self.of_value = (each.place(n=self.head).here for each in (self.key, self.value))
-        self.rows = [self._row(fragment).here for fragment in range(spec.fragments)]
-        self.of_masks = [[each.place(n=self.head, t=row).here for each in self.others.mask] for row in self.rows]
-        seen = [self.visible.of(row) for row in self.rows]
-        self.bounds = [(start.here, end.here) for start, end, _ in seen]
-        self.scales = [attention.chosen(is_blind, 0.0, spec.scale) for _, _, is_blind in seen]
-        self.factors = 2 * self.depths + self.pieces.fragments
-        self.lds = builder.lds(GROUPS * self.factors * LANES * LANE, spec.key.element)
+        self.row = self._query(self.column)
+        self.start, self.end, is_blind = self.visible.of(self.row)
+        self.scale = attention.chosen(is_blind, 0.0, spec.scale)
+        self.lds = [builder.lds(spec.slots * each.elements, spec.key.element) for each in spec.staged]
+        self.copied = [self._chunks(operand) for operand in range(2)]
+        self.read = self._places_of_keys(), self._places_of_values()
+        self.of_masks = [each.place(n=self.head, t=self.row).here for each in self.others.mask]
         self._bound()
 
-    def _row(self, fragment: int) -> Index:
-        """Returns the query of a lane's column; columns beyond the last query repeat it."""
-        spec = self.spec
-        row = self.first + self.wave * (COLUMNS * spec.fragments) + self.column + fragment * COLUMNS
-        return row if spec.queries % spec.tile == 0 else select(row < spec.queries, row, spec.queries - 1)
-
     def _bound(self) -> None:
-        """Returns the first and last step, and the end of keys, of any query; and the steps all queries see whole."""
+        """Finds the steps that any query sees, the end of their keys, and the steps that all see whole."""
         spec = self.spec
-        self.is_even = spec.keys is not None and spec.keys % STEP == 0
         last = self.first + (spec.tile - 1)
         if spec.queries % spec.tile:
-            last = select(last < spec.queries, last, spec.queries - 1)
+            last = _least(last, Index.of(spec.queries - 1))
         start, self.keys = self.visible.around(self.first, last)
         self.begin = (start // STEP).here
         self.steps = ((self.keys + (STEP - 1)) // STEP).here
-        whole = (self.visible.least(self.first) // STEP).here
-        self.whole = whole if spec.reach is None or not spec.reach.starts else self.begin
+        inner, end = self.visible.by_all(self.first, last)
+        has_starts = spec.reach is not None and bool(spec.reach.starts)
+        self.inner = _least((inner + (STEP - 1)) // STEP, self.steps).here if has_starts else self.begin
+        self.outer = _least(end // STEP, self.steps).here
 
     def write(self) -> None:
-        spec = self.spec
-        queries = [
-            attention.load_row(self.query, self.query.place(n=self.head, t=row).here, self.quarter, spec.size)
-            for row in self.rows
-        ]
-        state = [
-            value
-            for _ in range(spec.fragments)
-            for value in self.others.start(self.head, self.quarter < 1, self.pieces.fragments)
-        ]
+        """Phases, in turns: powers of scores; then values by powers, and the next keys by queries."""
+        spec, begin = self.spec, self.begin
+        query = self._queries()
+        for ahead in range(spec.slots - 1):
+            self._copy(1, begin + ahead)
+        self._meet(2 * (spec.slots - 1))
+        scores = self._scores(self._read_ahead(self._keys(begin)), query)
+        masks = self._load_masks(begin)
+        self._meet(max(0, spec.slots - 3))
+        if spec.waves == STAGGERED:
+            with builder.when(self.wave >= STAGGERED // 2):
+                builder.s_barrier()
 
         def turn(compares: bool) -> Callable[..., list[Values]]:
-            def body(step: Index, loaded: Values, carried: Values) -> list[Values]:
-                lds_barrier()
-                self._share(loaded)
-                following = self._load(step + 1)
-                lds_barrier()
-                masks = loaded[self._loads :]
-                return [following, self._multiply(step, queries, masks, carried, compares)]
+            def body(step: Index, scores: Values, masks: Values, state: Values) -> list[Values]:
+                found = self._changed(step, scores, masks, compares)
+                weights, state = self._weighed(found, state)
+                fragments = self._read_ahead([*self._values(step), *self._keys(step + 1)])
+                if spec.waves == STAGGERED:
+                    _barrier()
+                    builder.set_priority(1)
+                following = self._load_masks(step + 1)
+                state = self._added(fragments, weights, state, self._moves(step))
+                scores = self._scores(fragments, query)
+                builder.set_priority(0)
+                self._meet()
+                return [scores, following, state]
 
             return body
 
-        loaded = self._load(self.begin)
-        if self.whole is not self.begin:
-            loaded, state = loop(self.whole, turn(False), loaded, state)
-        _, state = loop(self.steps, turn(True), loaded, state, start=self.whole)
-        self._store(State.each(state, self.spec.fragments))
+        reference, *sums = self.others.start(self.head, self.group < 1, spec.sums, SUMS)
+        carried = [scores, masks, [arith.NegFOp(reference).result, *sums]]
+        if self.inner is not self.begin:
+            carried = loop(self.inner, turn(True), *carried, start=begin)
+        carried = loop(self.outer, turn(False), *carried, start=self.inner)
+        following = self.outer if self.inner is self.begin else _most(self.inner, self.outer)
+        *_, state = loop(self.steps, turn(True), *carried, start=following)
+        if spec.waves == STAGGERED:
+            with builder.when(self.wave < STAGGERED // 2):
+                builder.s_barrier()
+        self._store(state)
 
-    def _load(self, step: Index) -> Values:
-        """Loads this wave's keys and values of a step, and the masks of its queries; nothing after the last step."""
-        is_there = step < self.steps
-        start, loaded = (step * STEP + self.group * KEYS).here, list[ir.Value]()
-        mine = attention.keys_of_lane(self.quarter)
-        if self.has_values is None:
-            loaded += self._load_keys(start, is_there) + self._load_values(start, is_there)
-        else:
-            kind = ir.VectorType.get([LANE], ir.Type.parse(self.spec.key.element))
-            loaded += either(
-                self.has_values, [kind] * self._loads,
-                lambda: self._load_values(start, is_there),
-                lambda: self._load_keys(start, is_there),
-            )  # fmt: skip
-        for of_fragment in self.of_masks:
-            for each, place in zip(self.others.mask, of_fragment, strict=True):
-                for group in range(GROUPS):
-                    rows = [self._clamped(step * STEP + group * KEYS + key) for key in mine]
-                    there = select(is_there, place, each.beyond)
-                    loaded.append(each.load_mask(there, rows, self.is_even))
+    def _meet(self, in_flight: int | None = None) -> None:
+        """Waits for all waves, and for what each of them has copied; by default for the following phase."""
+        builder.wait_groups(2 * max(0, self.spec.slots - 3) if in_flight is None else in_flight)
+        _barrier()
+
+    # Memory
+
+    def _chunks(self, operand: int) -> list[tuple[ir.Value, Index]]:
+        """Returns the row, and the distance from the step's first element, of each chunk that a lane copies."""
+        staged, source, found = self.spec.staged[operand], self.sources[operand], list[tuple[ir.Value, Index]]()
+        for turn in range(staged.turns):
+            chunk = ((self.wave + turn * self.spec.waves) * LANES + self.lane).here
+            row = (chunk // staged.chunks).here
+            of_row = (chunk % staged.chunks ^ staged.exchanged(row)) * LANE
+            found.append((builder.to_i32(row), (row * source.step + of_row).here))
+        return found
+
+    def _copy(self, operand: int, step: Index) -> None:
+        """Copies keys (0) or values (1) of a step, and zeros behind the last key."""
+        staged, source = self.spec.staged[operand], self.sources[operand]
+        base = (source.place(n=self.head) + (step * STEP) * source.step).here
+        left = arith.SubIOp(builder.to_i32(self.keys), builder.to_i32(step * STEP)).result
+        for turn, (row, place) in enumerate(self.copied[operand]):
+            is_there = arith.CmpIOp(arith.CmpIPredicate.slt, row, left).result
+            at = step % self.spec.slots * staged.elements + (self.wave + turn * self.spec.waves) * (LANES * LANE)
+            source.copy_to_lds(base + select(is_there, place, source.beyond), self.lds[operand], at, LANE)
+        builder.async_group()
+
+    def _queries(self) -> Values:
+        """Returns the factors of a lane's query, and begins to copy keys.
+
+        As neighbours load parts of different queries, whole ones are copied to where values will be, if that is large
+        enough.
+        """
+        spec, staged = self.spec, Staged(self.spec.size // LANE, 1, 1)
+        if spec.size > spec.value_size:
+            self._copy_keys()
+            place = self.query.place(n=self.head, t=self.row).here + self.group * LANE
+            return [self.query.load(place + depth * DEPTH, LANE) for depth in range(spec.depths)]
+        mine = (self.wave * (ROWS * staged.row)).here
+        for turn in range(ROWS * staged.chunks // LANES):
+            chunk = (self.lane + turn * LANES).here
+            row = (chunk // staged.chunks).here
+            query = self._query(row)
+            place = self.query.place(n=self.head, t=query) + (chunk % staged.chunks ^ staged.exchanged(row)) * LANE
+            self.query.copy_to_lds(place, self.lds[1], mine + turn * LANES * LANE, LANE)
+        builder.async_group()
+        self._copy_keys()
+        builder.wait_groups(spec.slots)
+        found = [builder.read_lds(self.lds[1], mine + place, LANE, 2 * LANE) for place in self.read[0]]
+        builder.lds_barrier()
+        return found
+
+    def _copy_keys(self) -> None:
+        for ahead in range(self.spec.slots):
+            self._copy(0, self.begin + ahead)
+
+    def _query(self, row: Index) -> Index:
+        """Returns the query of a wave's row; those beyond the last query repeat it."""
+        spec = self.spec
+        query = self.first + self.wave * ROWS + row
+        return (query if spec.queries % spec.tile == 0 else _least(query, Index.of(spec.queries - 1))).here
+
+    def _moves(self, step: Index) -> Iterator[None]:
+        """Starts copies, some behind each matrix instruction."""
+        self._copy(0, step + self.spec.slots)
+        yield
+        self._copy(1, step + (self.spec.slots - 1))
+        yield
+
+    def _load_masks(self, step: Index) -> Values:
+        """Loads the masks of a lane's query for its keys of a step, by eights; nothing behind the last step."""
+        is_even = self.spec.keys is not None and self.spec.keys % STEP == 0
+        loaded = list[ir.Value]()
+        for each, place in zip(self.others.mask, self.of_masks, strict=True):
+            there = select(step < self.steps, place, each.beyond)
+            for quad in range(QUADS):
+                rows = [step * STEP + (self.group * 4 + key) for key in _keys_of_group(quad)]
+                rows = rows if is_even else [select(row < self.keys, row, attention.last(self.keys)) for row in rows]
+                loaded.append(each.load_mask(there, rows, is_even))
         return loaded
 
-    def _load_keys(self, start: Index, is_there: ir.Value) -> Values:
-        of_key, loaded = select(is_there, self.of_key, self.key.beyond), list[ir.Value]()
-        for half in range(2):
-            row = self._clamped(start + self.column + half * COLUMNS)
-            place = (of_key + row * self.key.step).here
-            loaded += attention.load_row(self.key, place, self.quarter, self.spec.size)
-        return loaded
+    # Products
 
-    def _load_values(self, start: Index, is_there: ir.Value) -> Values:
-        of_value, mine = select(is_there, self.of_value, self.value.beyond), attention.keys_of_lane(self.quarter)
-        places = [(of_value + self._clamped(start + key) * self.value.step).here for key in mine]
-        return attention.load_values(self.value, places, self.column, self.pieces)
+    def _places_of_keys(self) -> list[Index]:
+        """Returns the places of a lane's chunks in the first fragment of keys."""
+        staged = self.spec.staged[0]
+        row, own = (self.column * staged.row).here, staged.exchanged(self.column)
+        return [(row + ((self.group + depth * GROUPS).here ^ own) * LANE).here for depth in range(self.spec.depths)]
 
-    def _clamped(self, row: Index) -> Index:
-        return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
+    def _places_of_values(self) -> list[Index]:
+        """Returns the places of a lane's four elements in the first fragment of each 32 sizes.
 
-    def _place(self, group: Index | int, factor: Index | int, lane: Index) -> Index:
-        """Returns the index in LDS of a lane's part of a factor."""
-        return (Index.of(group) * self.factors + factor) * (LANES * LANE) + lane * LANE
+        Sixteen lanes read four keys of 16 sizes, and each gets one of these sizes. Which they are is such that a lane's
+        sums are of eight neighbours.
+        """
+        staged, of_group = self.spec.staged[1], (self.lane % DEPTH).here
+        row = (self.group * 4 + of_group // 4).here
+        half, found = (self.column // DEPTH).here, list[Index]()
+        for fragment in range(self.spec.sums):
+            is_whole = (fragment + 1) * ROWS <= self.spec.value_size
+            chunk = of_group % 2 + (half * GROUPS if is_whole else 0) + fragment * (ROWS // LANE)
+            place = (chunk.here ^ staged.exchanged(row)) * LANE + of_group % 4 // 2 * 4
+            found.append((row * staged.row + place).here)
+        return found
 
-    @property
-    def _loads(self) -> int:
-        """The number of vectors of keys and values that a wave loads, before masks."""
-        keys, values = 2 * self.depths, self.pieces.count * LANE
-        return keys if self.has_values is not None else keys + values
+    def _keys(self, step: Index) -> list[Callable[[], ir.Value]]:
+        """Returns readers of a step's factors from keys, fragments innermost."""
+        staged, (places, _) = self.spec.staged[0], self.read
+        slot = (step % self.spec.slots * staged.elements).here
 
-    def _share(self, loaded: Values) -> None:
-        keys, first = 2 * self.depths, Index.of(0)
-        if self.has_values is None:
-            factors = [*loaded[:keys], *attention.transposed(loaded[keys : self._loads], self.pieces)]
-        else:
-            mine = loaded[:keys]
-            factors = choose(self.has_values, lambda: attention.transposed(mine, self.pieces), mine)
-            first = select(self.has_values, keys, 0)
-        for number_, factor in enumerate(factors):
-            write_lds(factor, self.lds, self._place(self.group, first + number_, self.lane))
+        def reader(place: Index) -> Callable[[], ir.Value]:
+            return lambda: builder.read_lds(self.lds[0], place, LANE, 2 * LANE)
 
-    def _read(self, group: int, first: int, count: int, lane: Index) -> Values:
-        return [read_lds(self.lds, self._place(group, first + i, lane), LANE) for i in range(count)]
+        starts = [slot + fragment * ROWS * staged.row for fragment in range(FRAGMENTS)]
+        return [reader(start + place) for place in places for start in starts]
 
-    def _multiply(self, step: Index, queries: list[Values], masks: Values, carried: Values, compares: bool) -> Values:
-        """Multiplies the keys of a step, and returns the state that the loop carries."""
-        spec, states, lane = self.spec, State.each(carried, self.spec.fragments), self.lane
-        for part in self._parts():
-            factors, found = self._factors(part, lane), [list[ir.Value]() for _ in queries]
-            for group in part:
-                keys = next(factors)
-                for fragment, query in enumerate(queries):
-                    scores = attention.scores(
-                        keys, query, None if spec.scales_late else self.scales[fragment], spec.cap
-                    )
-                    if masks:
-                        scores = attention.masked_by(masks[fragment * GROUPS + group], scores)
-                    found[fragment] += self._seen(step, group, fragment, scores) if compares else scores
-            builder.set_priority(0)
-            scales = self.scales if spec.scales_late else [None] * spec.fragments
-            rescaled = [state.rescaled(*each) for state, *each in zip(states, found, scales, strict=True)]
-            states, powers = [each for each, _ in rescaled], [each for _, each in rescaled]
-            lane = builder.behind(self.lane, states[-1].power)
-            builder.set_priority(1)  # A wave that multiplies goes first: the other one has powers meanwhile.
-            for group in range(len(part)):
-                values, slice_ = next(factors), slice(group * LANE, (group + 1) * LANE)
-                states = [
-                    state.plus(values, each[slice_], spec.value.element)
-                    for state, each in zip(states, powers, strict=True)
-                ]
-        return [value for state in states for value in (state.high, state.power, *state.sums)]
+    def _values(self, step: Index) -> list[Callable[[], ir.Value]]:
+        """Returns readers of a step's factors from values, of all sizes for each factor from powers."""
+        staged, (_, places) = self.spec.staged[1], self.read
+        slot = (step % self.spec.slots * staged.elements).here
 
-    def _parts(self) -> list[range]:
-        """Returns the groups of keys whose scores are in registers at once."""
-        size = GROUPS if self.has_values is None else GROUPS // 2
-        return [range(start, start + size) for start in range(0, GROUPS, size)]
+        def reader(place: Index) -> Callable[[], ir.Value]:
+            return lambda: builder.joined(
+                [builder.read_transposed(self.lds[1], place + half * LANE * staged.row) for half in range(2)]
+            )
 
-    def _factors(self, part: range, lane: Index) -> Iterator[Values]:
-        """Yields the factors of a part's keys, then of its values, each read while the previous ones are multiplied."""
-        keys, values = (0, 2 * self.depths), (2 * self.depths, self.pieces.fragments)
-        places = [(group, *each) for each in (keys, values) for group in part]
-        ahead = self._read(*places[0], lane)
-        for following in places[1:]:
-            here, ahead = ahead, self._read(*following, lane)
-            yield here
-        yield ahead
+        starts = [slot + quad * DEPTH * staged.row for quad in range(QUADS)]
+        return [reader(start + place) for start in starts for place in places]
 
-    def _seen(self, step: Index, group: int, fragment: int, scores: Values) -> Values:
-        place, reach, (start, end) = (step * STEP + group * KEYS).here, self.spec.reach, self.bounds[fragment]
-        rows = [place + key for key in attention.keys_of_lane(self.quarter)]
-        return attention.seen(rows, start if reach is not None and reach.starts else None, end, scores)
+    def _read_ahead(self, readers: Sequence[Callable[[], ir.Value]]) -> Iterator[ir.Value]:
+        """Yields fragments, some of which are read now, and each of the others so many before it is taken."""
+        ahead = [read() for read in readers[:_AHEAD]]
 
-    def _store(self, states: list[State]) -> None:
-        spec, rows = self.spec, list[ir.Value]()
-        for state in states:
-            total = attention.divisor(of_column(state.power, added))
-            shares = attention.divided(builder.from_elements(self.pieces.elements(state.sums)), total)
-            rows.append(attention.rounded(shares, spec.result))
-        shape, place = self.pieces.part(self.quarter)
-        fragments = kept([spec.fragments])
-        self.threads.store(
-            rows, [1, 1, *fragments, 1, *shape], [0, self.wave, *(0 for _ in fragments), self.column, *place]
-        )
+        def each() -> Iterator[ir.Value]:
+            for i in range(len(readers)):
+                ahead.extend(read() for read in readers[i + _AHEAD : i + _AHEAD + 1])
+                yield ahead[i]
+
+        return each()
+
+    def _scores(self, fragments: Iterator[ir.Value], query: Values) -> Values:
+        """Multiplies keys of a step by the queries."""
+        found = [builder.f32_zeros(SUMS) for _ in range(FRAGMENTS)]
+        for each in query:
+            found = [_mfma(next(fragments), each, score) for score in found]
+        return found
+
+    def _added(self, fragments: Iterator[ir.Value], weights: Values, state: Values, moves: Iterator[None]) -> Values:
+        """Adds values of a step by weights to the state."""
+        below, power, *sums = state
+        for weight in weights:
+            for i in range(self.spec.sums):
+                sums[i] = _mfma(next(fragments), weight, sums[i])
+                next(moves, None)
+        for _ in moves:
+            pass
+        return [below, power, *sums]
+
+    # Powers
+
+    def _changed(self, step: Index, scores: Values, masks: Values, compares: bool) -> list[Values]:
+        """Returns scores by eights, as far as they are changed before the reference is subtracted."""
+        spec, found = self.spec, [
+            [element(scores[quad // FRAGMENTS], quad % FRAGMENTS * LANE + i) for i in range(LANE)]
+            for quad in range(QUADS)
+        ]  # fmt: skip
+        if not spec.scales_late:
+            found = [attention.scaled(each, self.scale, spec.cap) for each in found]
+        if masks:
+            found = [attention.masked_by(*each) for each in zip(masks, found, strict=True)]
+        if compares:
+            found = self._seen(step, found)
+        return found
+
+    def _seen(self, step: Index, found: list[Values]) -> list[Values]:
+        """Replaces scores of keys that the query does not see by ones without weight."""
+        reach, first = self.spec.reach, builder.to_i32((step * STEP + self.group * 4).here)
+        left = arith.SubIOp(builder.to_i32(self.end), first).result
+        before = arith.SubIOp(builder.to_i32(self.start), first).result
+        nothing = number(-math.inf)
+
+        def kept_(key: int, score: ir.Value) -> ir.Value:
+            holds = arith.CmpIOp(arith.CmpIPredicate.sgt, left, builder.i32(key)).result
+            if reach is not None and reach.starts:
+                holds = builder.both(holds, arith.CmpIOp(arith.CmpIPredicate.sle, before, builder.i32(key)).result)
+            return arith.SelectOp(holds, score, nothing).result
+
+        return [
+            [kept_(key, score) for key, score in zip(_keys_of_group(quad), each, strict=True)]
+            for quad, each in enumerate(found)
+        ]
+
+    def _weighed(self, found: list[Values], state: Values) -> tuple[Values, Values]:
+        """Returns factors of the second product from scores, and the state with their sum, rescaled to fit them."""
+        scale = number(self.spec.scale if self.spec.scales_late else 1.0)
+        top = arith.MulFOp(tree(maximum, [score for each in found for score in each]), scale).result
+        below, power, *sums = self._made_room(top, state)
+        kind = ir.VectorType.get([LANE], ir.Type.parse(self.spec.value.element))
+        weights = list[ir.Value]()
+        for each in found:
+            weight = arith.TruncFOp(kind, builder.from_elements(powers(each, scale, below))).result
+            for i in range(0, LANE, 2):
+                power = builder.plus_pair(part(weight, i, 2), power)
+            weights.append(weight)
+        return weights, [below, power, *sums]
+
+    def _made_room(self, top: ir.Value, state: Values) -> Values:
+        """Rescales the state to the largest score where a lane's is too far above the reference.
+
+        The state begins with the negative of the reference.
+        """
+        below, *sums = state
+        is_far = arith.CmpFOp(arith.CmpFPredicate.OGT, added(top, below), number(_EXCESS)).result
+        i64 = ir.IntegerType.get_signless(64)
+        is_any = arith.CmpIOp(arith.CmpIPredicate.ne, rocdl.ballot(i64, is_far), arith.ConstantOp(i64, 0).result).result
+
+        def scaled() -> Values:
+            highest = largest(*swapped(rocdl.Permlane32SwapOp, top, top))
+            lower = arith.MinNumFOp(below, arith.NegFOp(highest).result).result
+            fades = exp2(arith.SubFOp(lower, below).result)
+            power, *others = sums
+            rest = (arith.MulFOp(each, splat(fades, SUMS)).result for each in others)
+            return [lower, arith.MulFOp(power, fades).result, *rest]
+
+        return builder.choose(is_any, scaled, state)
+
+    def _store(self, state: Values) -> None:
+        spec, (_, power, *sums) = self.spec, state
+        total = attention.divisor(added(*swapped(rocdl.Permlane32SwapOp, power, power)))
+        elements = [element(each, i) for each in sums for i in range(SUMS)][: spec.value_size // GROUPS]
+        shares = attention.rounded(attention.divided(builder.from_elements(elements), total), spec.result)
+        rows = kept([spec.value_size // (GROUPS * LANE)])
+        wave = self.wave + self.moved * spec.waves  # not in this workgroup's part of the result, but in its tile's
+        self.threads.store([shares], [1, 1, 1, *rows, 1, LANE], [0, wave, self.column, *[0] * len(rows), self.group, 0])
+
+
+def _keys_of_group(quad: int) -> list[int]:
+    """Returns the keys of a step in the factor `quad` from powers that the first group of lanes has; others follow."""
+    return [quad * DEPTH + i // 4 * LANE + i % 4 for i in range(LANE)]
+
+
+def _mfma(one: ir.Value, other: ir.Value, sums: ir.Value) -> ir.Value:
+    """Returns the product added to sums. LLVM moves nothing past it, in either direction."""
+    result = builder.mfma((ROWS, ROWS, DEPTH), one, other, sums)
+    builder.sched_barrier()
+    return result
+
+
+def _barrier() -> None:
+    builder.sched_barrier()
+    builder.s_barrier()
+    builder.sched_barrier()
+
+
+def _least(one: Index, other: Index) -> Index:
+    return select(one < other, one, other)
+
+
+def _most(one: Index, other: Index) -> Index:
+    return select(one < other, other, one)

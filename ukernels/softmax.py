@@ -33,6 +33,27 @@ def largest(one: ir.Value, other: ir.Value) -> ir.Value:
     return arith.MaxNumFOp(one, other).result
 
 
+def maximum(one: ir.Value, other: ir.Value) -> ir.Value:
+    """Returns the larger one, NaN if one is: `arith.maximumf`, which IREE replaces by one that ignores NaN."""
+    return llvm.intr_maximum(one, other)
+
+
+def powers(scores: Sequence[ir.Value], scale: ir.Value, more: ir.Value) -> list[ir.Value]:
+    """Returns 2 to the power of score · scale + more.
+
+    LLVM would multiply two at a time, which does not run beside MFMA.
+    Nothing waits for what is in front of it; behind the last power is the wait state that its use needs.
+    """
+    count = len(scores)
+    lines = [f"v_fma_f32 ${i}, ${count + i}, ${2 * count}, ${2 * count + 1}" for i in range(count)]
+    lines += [f"v_exp_f32 ${i}, ${i}" for i in range(count)]
+    kind = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
+    constraints = ",".join(["=&v"] * count + ["v"] * count + ["s", "v"])
+    text = "\n".join([*lines, "s_nop 0"])
+    made = llvm.InlineAsmOp(kind, [*scores, scale, more], text, constraints, has_side_effects=False).res
+    return [llvm.ExtractValueOp(more.type, made, ir.DenseI64ArrayAttr.get([i])).res for i in range(count)]
+
+
 def added(one: ir.Value, other: ir.Value) -> ir.Value:
     return arith.AddFOp(one, other).result
 

@@ -30,7 +30,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
-from mxcomp.ukernels.attention_prefill import Prefill
+from mxcomp.ukernels.attention_prefill import MOST_STAGGERED, Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
 
 ATTENTION = "iree_linalg_ext.attention"
@@ -42,13 +42,11 @@ LOWEST = -2.3e38
 _TYPES = ("bf16", "f16")
 _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
-_TWO_FRAGMENTS = 256
-"""The sizes of a key and a value up to which a wave has registers for 32 queries."""
-_SHARED = 128
-"""The size of keys and values at which half of 8 waves load as much as the other half, in the same pieces."""
-_MANY = 512 * 128
-"""The number of queries of all heads from which on there are enough workgroups with 128 queries each."""
-_WAVES = 1024
+_WAVES = 8, 4, 2
+"""The numbers of waves of a workgroup of many queries."""
+_FEW = 256 * 32
+"""The number of queries for each wave of a workgroup from which on all compute units have one of the latter."""
+_SPLITS = 1024
 """The number of workgroups that saturate memory, with several KB in flight each."""
 _FORM = ("ntd", "nld", "nlv")
 """The axes of queries, keys and values."""
@@ -195,10 +193,10 @@ def _kernel(form: Form) -> Attention:
     if heads * queries < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
     if not is_decode:
-        fragments = 2 if size + value_size <= _TWO_FRAGMENTS and heads * queries >= _MANY else 1
-        waves = 8 if size == value_size == _SHARED and fragments == 2 else 4
+        most = _WAVES if size + value_size <= MOST_STAGGERED else _WAVES[1:]
+        waves = next((each for each in most if heads * queries >= each * _FEW), most[-1])
         result = str(build.element(form.result))
-        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, fragments, waves, result, *others)
+        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, *others)
         if prefill.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled)
@@ -287,7 +285,7 @@ def _in_halves(position: Element) -> Stored | None:
 
 def _splits(heads: int, keys: int | None) -> int:
     """Returns the number of parts of the keys: enough to occupy all compute units, each of a least number of keys."""
-    wanted = min(attention_decode.MOST_SPLITS, -(-_WAVES // heads))
+    wanted = min(attention_decode.MOST_SPLITS, -(-_SPLITS // heads))
     if keys is not None:
         wanted = min(wanted, -(-keys // attention.KEYS))
     return max(wanted, 2 if heads == 1 else 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from iree.compiler import ir
 
-from mxcomp.layout.order import PLAIN_ORDER, Order, tile_of
+from mxcomp.layout.order import PLAIN_ORDER, HeadOrder, Order, tile_of
 from mxcomp.layout.problem import Problem
 from mxcomp.mlir import attributes
 from mxcomp.options import Options
@@ -39,6 +39,17 @@ def test_each_tile_once(matrices: int, rows: int, columns: int, xcds: int, band:
     assert np.array_equal(np.concatenate(parts, axis=1), walked)
     assert max(part.shape[1] for part in parts) - min(part.shape[1] for part in parts) <= 1
     assert [tile_of(k, grid, xcds, band, min) for k in range(total)] == [tuple(tile) for tile in taken.T.tolist()]
+
+
+@given(st.integers(1, 4), sizes, sizes, sizes)
+def test_each_tile_of_heads_once(xcds: int, heads: int, shared: int, tiles: int) -> None:
+    """An XCD finishes a head of keys before the next; the last tiles come first, of all heads that share it."""
+    order, keys = HeadOrder(xcds, shared, tiles), heads * xcds
+    found = [order.tile_of(number) for number in range(keys * shared * tiles)]
+    assert sorted(found) == [(head, tile) for head in range(keys * shared) for tile in range(tiles)]
+    for xcd in range(xcds):
+        mine = [(head // shared, -tile) for head, tile in found[xcd::xcds]]
+        assert mine == sorted(mine) and {head % xcds for head, _ in mine} == {xcd}
 
 
 def test_the_plain_order_is_that_of_ids() -> None:

@@ -79,7 +79,7 @@ util.func public @dynamic(%q: tensor<2x3x64xbf16>, %k: tensor<2x?x64xbf16>, %v: 
 
 // CHECK-LABEL: util.func public @causal(
 // CHECK-NOT: linalg.index
-// CHECK: %[[TILES:.+]] = flow.dispatch.region -> (tensor<4x4x16x4x16xbf16>)
+// CHECK: %[[TILES:.+]] = flow.dispatch.region -> (tensor<4x2x32x4x2x8xbf16>)
 // CHECK: linalg.generic
 // CHECK-SAME: ins(%{{[^,]+}}, %{{[^,]+}}, %{{[^,]+}} : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>)
 // CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_attention_prefill_m64_d64_causal_

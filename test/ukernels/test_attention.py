@@ -130,8 +130,8 @@ def test_many_queries() -> None:
 @pytest.mark.parametrize("queries", [100, 300])
 @pytest.mark.parametrize("mask", ["", "f32"])
 def test_eight_waves(monkeypatch: pytest.MonkeyPatch, queries: int, mask: str) -> None:
-    """Half of them load keys, half values; of two workgroups for each head, or of one that is not full."""
-    monkeypatch.setattr("mxcomp.matching.attention._MANY", 1)
+    """Two on a SIMD, of which one multiplies at a time; of two workgroups for each head, or of one that is not full."""
+    monkeypatch.setattr("mxcomp.matching.attention._FEW", 1)
     case = Attention(1, 2, queries, 300, 128, mask=mask)
     assert "_m256_d128_" in str(case.program().report.attentions[0].ukernel)
     case.check()

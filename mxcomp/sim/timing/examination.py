@@ -137,11 +137,11 @@ class Examiner:
         """Sets `examination`, from some of the workgroups in full; the mean of their counters is multiplied."""
         program = TracedProgram.of(dispatch.program)
         with np.errstate(all="ignore"):
-            traces, probes = _sampled(dispatch, program)
+            traces, seen, tail = _sampled(dispatch, program, _resident(dispatch) * dispatch.target.cus)
             trace = max(traces, key=lambda each: each.steps)
-            survey = Survey(dispatch, program, [trace, *probes])
+            survey = Survey(dispatch, program, [trace, *seen])
             depends = _depends(dispatch, program, trace) if self._asks else ""
-            self.examination = replace(_examination(dispatch, traces, trace, survey), depends=depends)
+            self.examination = replace(_examination(dispatch, traces, tail, trace, survey), depends=depends)
         total: Counters = Counter()
         for each in traces:
             total.update(each.counters)
@@ -159,10 +159,11 @@ _MOST_STEPS = 200_000
 first: where control flow depends on data that is not there, they may not end."""
 
 
-def _sampled(dispatch: Dispatch, program: TracedProgram) -> tuple[list[Trace], list[Trace]]:
-    """Returns the trace of the first workgroup alone if others execute as much, else those of a sample; and all traces.
+def _sampled(dispatch: Dispatch, program: TracedProgram, capacity: int) -> tuple[list[Trace], list[Trace], Trace]:
+    """Returns the trace of the first workgroup alone if others execute as much, else those of a sample; all; and one.
 
-    The sample has the first and the last workgroup, one of which is the longest where the length follows the number.
+    The last is the longest found among those that run at the end, of which there are up to `capacity`. The sample has
+    the first and the last workgroup, one of which is the longest where the length follows the number.
     """
     total, draw = math.prod(dispatch.grid), random.Random(0)
     first = Recorder(dispatch, dispatch.workgroups[0], program).run()
@@ -176,11 +177,20 @@ def _sampled(dispatch: Dispatch, program: TracedProgram) -> tuple[list[Trace], l
     try:
         probes = [traced(number) for number in {total - 1, *draw.sample(range(total), min(total, _PROBES - 1))}]
         if all(each.steps == first.steps for each in probes):
-            return [first], [first, *probes]
-        found = [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
-        return found, found
+            return [first], [first, *probes], first
+        sample = [first, *probes, *(traced(number) for number in draw.sample(range(total), min(total, _SAMPLES)))]
+        begin = (total - 1) // capacity * capacity
+        opening = traced(begin)
     except SimulationError:
-        return [first], [first]
+        return [first], [first], first
+    last = [opening, *(each for each in sample if _number(each.workgroup, dispatch.grid) >= begin)]
+    return sample, sample, max(last, key=lambda each: each.steps)
+
+
+def _number(workgroup: Workgroup, grid: Workgroup) -> int:
+    """Returns the number of a workgroup in the order of dispatch."""
+    x, y, z = workgroup
+    return x + grid[0] * (y + grid[1] * z)
 
 
 def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
@@ -202,29 +212,32 @@ def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
     return ""
 
 
-def _parts(traces: Sequence[Trace], longest: Trace, batches: int) -> tuple[tuple[Trace, float], ...]:
+def _parts(traces: Sequence[Trace], tail: Trace, batches: int) -> tuple[tuple[Trace, float], ...]:
     """Returns the weights of traces in the cycles of a batch. Workgroups of later batches start when any has ended, so
-    batches take the mean of all; only at the end of a launch CUs wait for the longest one."""
+    batches take the mean of all; only at the end of a launch CUs wait for the longest of the last batch."""
     if len(traces) == 1:
-        return ((longest, 1.0),)
+        return ((tail, 1.0),)
     share = (1 - 1 / batches) / len(traces)
-    return ((longest, 1 / batches), *((each, share) for each in traces if share))
+    return ((tail, 1 / batches), *((each, share) for each in traces if share))
 
 
-def _examination(dispatch: Dispatch, traces: Sequence[Trace], trace: Trace, survey: Survey) -> Examination:
-    grid = dispatch.grid
-    descriptor = dispatch.program.kernel.descriptor
+def _resident(dispatch: Dispatch) -> int:
+    """Returns how many workgroups of a CU run at the same time."""
     target = dispatch.target
-    shape = occupancy(target, descriptor, dispatch.lds_bytes, dispatch.waves)
-    total = grid[0] * grid[1] * grid[2]
-    resident = max(1, min(shape.waves_per_simd * SIMDS // dispatch.waves, -(-total // target.cus)))
+    shape = occupancy(target, dispatch.program.kernel.descriptor, dispatch.lds_bytes, dispatch.waves)
+    return max(1, min(shape.waves_per_simd * SIMDS // dispatch.waves, -(-math.prod(dispatch.grid) // target.cus)))
+
+
+def _examination(dispatch: Dispatch, traces: Sequence[Trace], tail: Trace, trace: Trace, survey: Survey) -> Examination:
+    grid, target, resident = dispatch.grid, dispatch.target, _resident(dispatch)
+    total = math.prod(grid)
     sharing = Sharing(survey, grid, target.xcds)
     batches = sharing.batches(resident * target.cus)
     loaded, stored = (sum(moved_bytes(each, kind) for each in traces) / len(traces) for kind in _KINDS)
     return Examination(
         target=target,
         kernel=dispatch.program.kernel.name,
-        parts=_parts(traces, trace, sum(each.count for each in batches)),
+        parts=_parts(traces, tail, sum(each.count for each in batches)),
         resident=resident,
         batches=batches,
         load_bytes=loaded,
