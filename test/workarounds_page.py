@@ -20,7 +20,7 @@ PLACES = {
 BEFORE = """# What IREE gets wrong
 
 mxcomp compiles everything but scaled matmuls through IREE 3.13, and its passes work around what that gets wrong. Each
-fault is a file in `passes/workarounds/`: `NAME.py` is the pass, and beside it `NAME.mlir` a report, with the commands
+fault is a file in `passes/workarounds/`: `NAME.py` is the pass, and `NAME.mlir` a report, with the commands
 that show the fault, which can be filed as it is. The tables follow the order of the passes.
 
 `test/passes/test_workarounds.py` has a stock IREE compile each report. When a test says that a fault is no more, the
