@@ -47,13 +47,12 @@ def run(module: ir.Operation, options: Options) -> None:
         return
     with module.context:
         ranks = [op for op in graph.walk(module, bodies=False) if attributes.RANKS in op.attributes]
-        done: set[ir.Operation] = set()
-        for op in ranks:
-            if op not in done and not graph.is_in_dispatch(op):
-                found = _Growing(op).chain()
-                if found is not None and len(found.stored) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
-                    done |= set(found.ops)
-                    _replace(op, found)
+        while ranks:
+            op, *ranks = ranks
+            found = None if graph.is_in_dispatch(op) else _Growing(op).chain()
+            if found is not None and len(found.stored) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
+                ranks = [each for each in ranks if each not in found.ops]  # while they are there
+                _replace(op, found)
 
 
 class _Growing:

@@ -93,3 +93,34 @@ func.func @between(%x: tensor<1x32xf32>, %y: tensor<1x4096xf32>) -> tensor<1xf32
   } -> tensor<1xf32>
   return %r : tensor<1xf32>
 }
+
+// The best of the best, as of groups of experts: both rankings are in one dispatch.
+
+// CHECK-LABEL: @best_of_best
+// CHECK: flow.dispatch.region -> (tensor<2x2xf32>)
+// CHECK: mx_chain
+// CHECK: flow.return
+// CHECK-NOT: mxcomp.ranks
+// CHECK-NOT: mx_chain
+// CHECK: return
+func.func @best_of_best(%x: tensor<1x32xf32>) -> tensor<1x2xf32> {
+  %s = iree_linalg_ext.sort dimension(1) outs(%x : tensor<1x32xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.cmpf ogt, %a, %b : f32
+    iree_linalg_ext.yield %c : i1
+  } -> tensor<1x32xf32>
+  %v = tensor.extract_slice %s[0, 0] [1, 8] [1, 1] : tensor<1x32xf32> to tensor<1x8xf32>
+  %e = tensor.empty() : tensor<1x8xf32>
+  %n = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel", "parallel"]} ins(%v : tensor<1x8xf32>) outs(%e : tensor<1x8xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %1 = arith.negf %a : f32
+    linalg.yield %1 : f32
+  } -> tensor<1x8xf32>
+  %t = iree_linalg_ext.sort dimension(1) outs(%n : tensor<1x8xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.cmpf ogt, %a, %b : f32
+    iree_linalg_ext.yield %c : i1
+  } -> tensor<1x8xf32>
+  %r = tensor.extract_slice %t[0, 0] [1, 2] [1, 1] : tensor<1x8xf32> to tensor<1x2xf32>
+  return %r : tensor<1x2xf32>
+}
