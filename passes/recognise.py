@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.matching import contraction
+from mxcomp.matching import contraction, softmax
 from mxcomp.matching.canonicalise import rewrite
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import Decision, decide, decision_of
@@ -61,8 +61,11 @@ def find(module: ir.Operation, target: Target | None = None) -> list[Candidate]:
     With a `target`, those of activations that are not quantised are ours, too: nothing but a ukernel computes them.
     """
     candidates: list[Candidate] = []
-    for op in list(graph.walk(module, bodies=False)):
-        if decision_of(op) is not None:
+    ops = list(graph.walk(module, bodies=False))
+    with module.context:
+        of_attention = {each for op in ops if (found := softmax.find(op)) is not None for each in found.products}
+    for op in ops:
+        if decision_of(op) is not None or op in of_attention:
             continue
         try:
             candidate = contraction.match(op, target)

@@ -77,6 +77,7 @@ class Spelled:
         mask: Elements of a tensor that are added to scores, or which scores are hidden.
         sink: Elements of a tensor that are a score more.
         adds_in_f16: Scores are f16 when the mask is added to them.
+        products: Both.
     """
 
     result: ir.Value
@@ -88,6 +89,7 @@ class Spelled:
     mask: Element | Hidden | None
     sink: Element | None
     adds_in_f16: bool
+    products: frozenset[ir.Operation]
 
 
 def find(product: ir.Operation) -> Spelled | None:
@@ -113,11 +115,14 @@ def find(product: ir.Operation) -> Spelled | None:
         return None
     scores, mask, scale, cap, adds_in_f16 = found
     query, key = _factors(scores, _RESULT, "d")
+    both = frozenset({scores, product})
     result = product.results[0]
     uses = list(result.uses)
     if len(uses) == 1 and is_rounding(rounding := uses[0].owner.operation):
         result = rounding.results[0]
-    return Spelled(result, query, key, value, scale, cap, mask, None if column is None else column.leaf, adds_in_f16)
+    return Spelled(
+        result, query, key, value, scale, cap, mask, None if column is None else column.leaf, adds_in_f16, both
+    )
 
 
 def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Element, Element]:

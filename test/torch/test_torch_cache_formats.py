@@ -30,6 +30,8 @@ class Case:
     group: int = 2
     length: int = 64
     dtype: torch.dtype = torch.bfloat16
+    spelled: bool = False
+    """Attention is two products and a softmax."""
     page: int = 0
     """Keys in each page of a cache that sequences find by a table; 0: a sequence has its own part."""
     plain_values: str = ""
@@ -108,6 +110,10 @@ class Formatted(torch.nn.Module):
             for name, scale in (("keys", self.case.scale), ("values", self.case.scale / 2))
         )
         mask = torch.arange(self.case.length) <= at[:, None]
+        if self.case.spelled:
+            keys, values = (each.repeat_interleave(self.case.group, 1) for each in (keys, values))
+            added = torch.where(mask, 0.0, torch.finfo(dtype).min).to(dtype)
+            return (q.to(dtype) @ keys.transpose(2, 3) * 0.125 + added).softmax(-1) @ values
         return torch.nn.functional.scaled_dot_product_attention(
             q.to(dtype), keys, values, attn_mask=mask, enable_gqa=True
         )
@@ -171,6 +177,13 @@ def test_formats(format: str, dtype: torch.dtype, queries: int, size: int) -> No
         check(Case(format, True, queries, size, dtype=dtype))
     if format in FLOATS:
         check(Case(format, False, queries, size, dtype=dtype))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", [1, 40])
+def test_spelled(queries: int) -> None:
+    """The product with dequantised keys is one of attention, not a matmul with weights."""
+    assert "attention" in [each.part for each in check(Case("E2M1", mx=True, queries=queries, spelled=True))]
 
 
 @pytest.mark.slow
