@@ -1,6 +1,7 @@
-"""AITER's attention of MX operands (ROCm/aiter, hsa/gfx950/fmha_v4_fwd): its code objects, replayed.
+"""AITER's attention (ROCm/aiter, hsa/gfx950): its code objects of MX operands and of bf16, replayed.
 
-Argument block and grid are those of AITER's host code (csrc/py_itfs_cu/asm_mha_v4_fwd.cu, aiter/ops/mha_v4.md).
+Argument blocks and grids are those of AITER's host code (csrc/py_itfs_cu/asm_mha_v4_fwd.cu, aiter/ops/mha_v4.md;
+csrc/include/mha_fwd.h).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.examination import examine
 
 FOLDER = Path("hsa/gfx950/fmha_v4_fwd")
+_BF16 = "hsa/gfx950/fmha_v3_fwd/fwd_hd128_bf16"
 _SIZE, _TILE, QUERIES, _THREADS = 128, 128, 256, 512
 _MEMORY, _DENSE = 16 << 30, 5
 
@@ -49,6 +51,33 @@ def us(checkout: Path, kernel: Kernel, heads: int, length: int) -> float:
     return estimate(work).us
 
 
+def bf16_us(checkout: Path, batch: int, heads: int, key_heads: int, length: int, is_causal: bool) -> float:
+    """Modelled µs of attention of bf16; of a causal one a workgroup has two tiles of queries, as far from both ends."""
+    device = Device(memory_bytes=_MEMORY, checks=())
+    path = checkout / f"{_BF16}{'_causal' if is_causal else ''}.co"
+    (loaded,) = device.load(path.read_bytes()).kernels.values()
+    row, head = 2 * _SIZE, 2 * _SIZE * length
+    query, key = heads * head, key_heads * head
+    result, *given = (device.memory.alloc(batch * size, fill=False).address for size in (query, query, key, key))
+    sums = device.memory.alloc(4 * batch * heads * length, fill=False).address
+    numbers = (
+        length, row, QUERIES * row, head, query, heads // key_heads, row, head, key, _DENSE, 0, length,
+        _SIZE, _SIZE, heads, row, head, key, row, head, query,
+    )  # fmt: skip
+    fields: list[tuple[str, float]] = [("Q", each) for each in (result, *given, sums)]
+    fields += [("f", _SIZE**-0.5), *(("I", each) for each in numbers)]
+    fields += [("Q", 0), ("Q", 0), ("I", 0), *[("Q", 0)] * 5, *[("I", 0)] * 6]
+    tiles = -(-length // QUERIES)
+    grid = (-(-tiles // 2) if is_causal else tiles, heads, batch)
+    work = examine(device, loaded, grid, _packed(fields), (_THREADS, 1, 1), asks=False)
+    return estimate(work).us
+
+
+def _packed(fields: list[tuple[str, float]]) -> bytes:
+    """Fields in slots of 16 bytes."""
+    return b"".join(struct.pack(f"<{kind}", value).ljust(16, b"\0") for kind, value in fields)
+
+
 def _arguments(device: Device, kernel: Kernel, heads: int, length: int) -> bytes:
     """Addresses of operands that are not filled."""
 
@@ -72,4 +101,4 @@ def _arguments(device: Device, kernel: Kernel, heads: int, length: int) -> bytes
     fields += [("f", _SIZE**-0.5), *(("I", each) for each in numbers)]
     fields += [("Q", 0), ("Q", 0), ("I", 0), ("Q", 0), ("Q", 0), *(("Q", each) for each in scales)]
     fields += [("I", each) for each in strides]
-    return b"".join(struct.pack(f"<{kind}", value).ljust(16, b"\0") for kind, value in fields)
+    return _packed(fields)

@@ -29,17 +29,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, VisibleKeys, kept
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, part, select, uniform
-from mxcomp.ukernels.softmax import (
-    added,
-    exp2,
-    largest,
-    maximum,
-    number,
-    powers,
-    splat,
-    swapped,
-    tree,
-)
+from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
 from mxcomp.ukernels.waves import LANES
 
 ROWS, DEPTH = 32, 16
@@ -66,8 +56,6 @@ _AHEAD = 4
 """The number of fragments that are read from LDS before they are multiplied."""
 _EXCESS = 8.0
 """The distance up to which a score may be above the reference: powers are at most 256 then."""
-_TOGETHER = 8
-"""The number of powers that are computed together: more than any waits for."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +119,7 @@ class Prefill(attention.ManyQueries):
 
     @property
     def order(self) -> HeadOrder:
+        """The order in which workgroups take tiles."""
         stored = self.key, self.value
         strides = [each.stride for operand in stored for each in operand.subscripts if each.axis == "n"]
         shared = math.gcd(self.heads, *strides)

@@ -57,11 +57,6 @@ def pinned(value: Index) -> Index:
     return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value)], "", "=v,0", has_side_effects=True).res)
 
 
-def behind(value: Index, other: ir.Value) -> Index:
-    """Returns the same value in a register of each lane; what depends on it is not computed before `other` is."""
-    return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value), other], "", "=v,0,v", has_side_effects=False).res)
-
-
 def lane_sum(of_wave: Index, of_lane: Index) -> Index:
     """Returns the sum of scalar values and a lane's own, computed here by one vector instruction.
 
