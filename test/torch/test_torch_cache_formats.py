@@ -112,7 +112,7 @@ class Formatted(torch.nn.Module):
         mask = torch.arange(self.case.length) <= at[:, None]
         if self.case.spelled:
             keys, values = (each.repeat_interleave(self.case.group, 1) for each in (keys, values))
-            added = torch.where(mask, 0.0, torch.finfo(dtype).min).to(dtype)
+            added = torch.where(mask, 0.0, -3e38).to(dtype)
             return (q.to(dtype) @ keys.transpose(2, 3) * 0.125 + added).softmax(-1) @ values
         return torch.nn.functional.scaled_dot_product_attention(
             q.to(dtype), keys, values, attn_mask=mask, enable_gqa=True
