@@ -137,7 +137,7 @@ CACHES: dict[str, Callable[..., Rows]] = {
     "plain": Rows, "pages": PagedRows, "E4M3": Fp8Rows,
     "MXFP8": partial(MxRows, "E4M3"), "MXFP4": partial(MxRows, "E2M1"),
 }  # fmt: skip
-DISTANCE = {"float32": 1e-3, "bfloat16": 0.1}
+DISTANCE = {"float32": 1e-3, "bfloat16": 0.3}
 """How far from PyTorch's largest logit the logit of another token may be, as a part of their spread: what is quantised
 magnifies the last bits."""
 
