@@ -71,7 +71,7 @@ class _Attention:
 
     def kernel(self, target: Target) -> MxAttention | str:
         """Returns its kernel, or why it has none."""
-        heads, rows, _, size, value_size = self.sizes
+        heads, rows, stored, size, value_size = self.sizes
         queries = self.form.queries or rows
         qk, _, v = (str(build.element(each)) for each in self.operands[:5:2])
         weights = element_format(self.form.weights).mlir_type
@@ -85,9 +85,9 @@ class _Attention:
         fitting = [each for each, more in _WAVES if queries > more and (each < 8 or size + value_size <= _TWO_WAVES)]
         kernels = [
             MxAttention(
-                heads * shared, queries, shared, size, value_size, self.form.keys, self.form.scale, is_causal,
-                (qk, v, weights), waves, 2 if queries > ROWS else 1, 1, self._result_type, self.form.units,
-                self.form.offset,
+                heads * shared, queries, shared, size, value_size, min(self.form.keys, stored), stored,
+                self.form.scale, is_causal, (qk, v, weights), waves, 2 if queries > ROWS else 1, 1,
+                self._result_type, self.form.units, self.form.offset,
             )
             for waves in fitting
         ]  # fmt: skip
@@ -269,14 +269,14 @@ def _shaped(flat: ir.Value, shape: Sequence[int]) -> ir.Value:
 
 def _operands(found: _Attention, kernel: MxAttention) -> list[ir.Value]:
     """Returns bytes as the kernel takes them."""
-    heads, steps = ("n", kernel.heads // kernel.shared), ("s", kernel.steps)
+    heads, steps = ("n", kernel.heads // kernel.shared), ("s", kernel.stored_steps)
     elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
     of_query, of_key, of_value = (_bytes(each) for each in found.operands[1::2])
     keys, values = kernel.staged
     of_keys = [heads, steps, *row_order(keys.unit, STEP), ("d", keys.depths), ("b", GROUPS)]
     of_sizes = [heads, *row_order(values.unit, kernel.value_size), steps, ("b", GROUPS)]
-    of_key = padded(of_key, [heads[1], kernel.steps * STEP, keys.depths * GROUPS])
-    of_value = padded(of_value, [heads[1], kernel.value_size, kernel.steps * STEP // BLOCK])
+    of_key = padded(of_key, [heads[1], kernel.stored_steps * STEP, keys.depths * GROUPS])
+    of_value = padded(of_value, [heads[1], kernel.value_size, kernel.stored_steps * STEP // BLOCK])
     scales = (
         build.collapse(of_query, [[0, 1, 2]]),
         _ordered(of_key, of_keys, "nsdbgipf"),

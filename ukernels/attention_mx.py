@@ -66,7 +66,7 @@ class MxAttention(attention.ManyQueries):
         queries: Of each head.
         shared: Heads of queries, one behind the other, that share keys.
         size, value_size: Of a query or key, and of a value.
-        keys: Behind which there is padding, up to a whole block.
+        keys, stored_keys: Those that queries see, and those in memory, which may be more: whole blocks.
         scale: Of scores, times log2(e).
         is_causal: Whether query t sees keys up to t only.
         elements: Types of queries and keys, of values, and of weights.
@@ -84,6 +84,7 @@ class MxAttention(attention.ManyQueries):
     size: int
     value_size: int
     keys: int
+    stored_keys: int
     scale: float
     is_causal: bool
     elements: tuple[str, str, str]
@@ -132,12 +133,13 @@ class MxAttention(attention.ManyQueries):
         return self.scale == 1.0
 
     @property
-    def padded_keys(self) -> int:
-        return -(-self.keys // BLOCK) * BLOCK
-
-    @property
     def steps(self) -> int:
         return -(-self.keys // STEP)
+
+    @property
+    def stored_steps(self) -> int:
+        """The number of steps whose scales are in memory."""
+        return -(-self.stored_keys // STEP)
 
     @property
     def name(self) -> str:
@@ -153,7 +155,7 @@ class MxAttention(attention.ManyQueries):
         rows, key_heads = self.heads * self.queries, self.heads // self.shared
         sizes = [rows * self.key_bytes, rows * self.size // BLOCK]
         for each in self.staged:
-            sizes += [key_heads * each.head_rows * each.stored_bytes, key_heads * self.steps * each.scale_bytes]
+            sizes += [key_heads * each.head_rows * each.stored_bytes, key_heads * self.stored_steps * each.scale_bytes]
         return [build.tensor_type([size], "i8") for size in sizes]
 
     @property
@@ -177,8 +179,8 @@ class MxAttention(attention.ManyQueries):
     def staged(self) -> tuple[Staged, Staged]:
         """The LDS staging of keys and values."""
         qk, v, weights = self.elements
-        depths, value_bytes = -(-self.size // STEP), self.padded_keys * element_format(v).bits // 8
-        keys = Staged(qk, STEP, depths, key_unit(weights), self.padded_keys, self.key_bytes, False, self.waves)
+        depths, value_bytes = -(-self.size // STEP), self.stored_keys * element_format(v).bits // 8
+        keys = Staged(qk, STEP, depths, key_unit(weights), self.stored_keys, self.key_bytes, False, self.waves)
         return keys, Staged(v, self.value_size, 1, NEIGHBOURS, self.value_size, value_bytes, True, self.waves)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
@@ -238,9 +240,11 @@ class _Kernel:
         self._bound()
         key_head = (self.head // spec.shared).here
         self.keys, self.values = (
-            Rows(each, spec.slots, self.sources[i : i + 2], key_head, spec.steps, self.steps, self.wave, self.lane)
+            Rows(
+                each, spec.slots, self.sources[i : i + 2], key_head, spec.stored_steps, self.steps, self.wave, self.lane
+            )
             for i, each in zip((2, 4), spec.staged, strict=True)
-        )
+        )  # fmt: skip
 
     def _bound(self) -> None:
         """Finds the end of each query's keys; the first step, their end, and that of steps that are seen whole."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import pytest
 from iree.compiler import ir
@@ -58,11 +59,17 @@ def test_operands_are_read_as_they_are_stored() -> None:
         Form(1.0, 64, None, "E4M3"),
         Form(1.0, 33, 64, "E2M1"),
         Form(1.0, 40, 64, "E4M3", LINEAR),
+        Form(1.0, 1, None, "E4M3"),
     ],
 )
 def test_forms(form: Form) -> None:
-    _, (entry,) = taken(spelled(form))
+    """Operands are whole, also if fewer keys are seen: of one query in front of all keys it is the first."""
+    text, (entry,) = taken(spelled(form))
     assert entry.get("ukernel")
+    bitcasts = re.findall(r"bitcast %arg\d+ : tensor<([0-9x]+)xf(\d+)\w+> -> tensor<([0-9x]+)xi8>", text)
+    assert len(bitcasts) == len(TYPES)
+    for sizes, bits, nbytes in bitcasts:
+        assert prod(map(int, sizes.split("x"))) * int(bits) == 8 * prod(map(int, nbytes.split("x")))
 
 
 def test_few_queries() -> None:

@@ -147,6 +147,7 @@ def test_few_queries() -> None:
 
 CASES = {
     "a query": Case(8, 2, 1, 700, 128, 128, ("E4M3", "E2M1", "E4M3")),
+    "a query in front of its keys": Case(2, 2, 1, 500, 64, 64, ("E2M1", "E4M3", "E4M3"), is_causal=True),
     "few queries": Case(16, 2, 3, 1000, 128, 64, ("E2M1", "E2M1", "E2M1"), batch=2, growth=0.05),
     "some queries": Case(4, 2, 40, 300, 64, 128, ("E2M3", "E4M3", "E5M2")),
     "8 bits": Case(2, 1, 64, 256, 128, 128, ("E4M3", "E4M3", "E4M3")),
