@@ -29,12 +29,13 @@ from itertools import accumulate
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.matching import linears
+from mxcomp.matching import linears, norms
 from mxcomp.matching.linears import Product
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
-from mxcomp.packing import standing
+from mxcomp.packing import block_quantiser, standing
 from mxcomp.ukernels.attention import COLUMNS
+from mxcomp.ukernels.linear import Norm
 
 OPTIONS = ("ukernels", "reference")
 
@@ -55,7 +56,47 @@ def run(module: ir.Operation, options: Options) -> None:
             whole = linears.joined(together) if len(together) > 1 else together[0]
             kernel = whole.kernel.spread(cus)
             if kernel is not None and not options.target.lacks_short_products(kernel.element):
-                _replace(together, replace(whole, kernel=kernel))
+                _replace(together, _with_norm(together, replace(whole, kernel=kernel)))
+
+
+def _with_norm(together: Sequence[Product], whole: Product) -> Product:
+    """Returns products with the norm in front of them, where all other readers of its row come behind them."""
+    x, *others = whole.operands
+    source, last = graph.look_through_views(x), together[0].last
+    found = norms.of(source) if whole.kernel.rows == 1 else None
+    if found is None or not found.sums or source.owner.operation.block != last.block:
+        return whole
+    rows, *vectors = (str(build.element(value)) for value in found.operands)
+    of_products = {user for each in together for user in _before(each.op, source)}
+    readers = _readers(source) - of_products
+    with whole.op.location:
+        norm = Norm(block_quantiser.norm_text(found), len(found.sums), tuple(vectors), bool(readers))
+    if rows != whole.kernel.element or not whole.kernel.takes(norm) or not set(vectors) <= _WIDTHS:
+        return whole
+    if not all(reader.block == last.block and last.is_before_in_block(reader) for reader in readers):
+        return whole
+    return replace(whole, operands=(*found.operands, *others), kernel=replace(whole.kernel, norm=norm))
+
+
+_WIDTHS = {"bf16", "f16", "f32"}
+
+
+def _before(op: ir.Operation, source: ir.Value) -> set[ir.Operation]:
+    """Returns a product, and what extends the rows that it reads."""
+    made = graph.producer(op.operands[0])
+    return {op} if made is None or op.operands[0] == source else {op, made}
+
+
+def _readers(value: ir.Value) -> set[ir.Operation]:
+    """Returns the operations that read a tensor, also through reshapes."""
+    found = set[ir.Operation]()
+    for use in value.uses:
+        user = use.owner.operation
+        found |= _readers(user.results[0]) if user.name in _RESHAPES else {user}
+    return found
+
+
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 def _together(found: Sequence[Product], cus: int) -> list[list[Product]]:
@@ -87,7 +128,7 @@ def _is_early(value: ir.Value, op: ir.Operation) -> bool:
 
 
 def _replace(together: Sequence[Product], whole: Product) -> None:
-    last, kernel = together[0].last, whole.kernel
+    last, kernel, source = together[0].last, whole.kernel, graph.look_through_views(together[0].operands[0])
     for value in whole.operands:
         made = graph.producer(value)
         if made is not None and not made.operands and made.block == last.block and last.is_before_in_block(made):
@@ -96,17 +137,34 @@ def _replace(together: Sequence[Product], whole: Product) -> None:
         rows = range(1 if kernel.rows == 1 else 2)
         x, *others = whole.operands
         residual = [_flat(others.pop(), rows)] if kernel.residual else []
-        result = kernel.result_type(kernel.workgroups)
-        operands = [_flat(x, rows), *others, *residual]
-        (tiles,) = standing.dispatch(kernel, operands, [result], kernel.threads, along=kernel.along)
+        results = kernel.result_types(kernel.workgroups)
+        count = len(kernel.norm.vectors) if kernel.norm else 0
+        vectors = [_flat(value, range(1)) for value in others[:count]]
+        operands = [_flat(x, rows), *vectors, *others[count:], *residual]
+        tiles, *kept = standing.dispatch(kernel, operands, results, kernel.threads, along=kernel.along)
     with last.context, ir.InsertionPoint(last), last.location:
-        made = build.collapse(tiles, [[0], [1, 2]] if kernel.along else [[0, 1]])
+        flat = build.collapse(tiles, [[0], [1, 2]] if kernel.along else [[0, 1]])
         ends = list(accumulate(kernel.matrices))
-        parts = [_part(made, end - columns, columns) for columns, end in zip(kernel.matrices, ends, strict=True)]
-        results = [_shaped(part, each.last.results[0].type) for part, each in zip(parts, together, strict=True)]
-    for each, value in zip(together, results, strict=True):
+        parts = [_part(flat, end - columns, columns) for columns, end in zip(kernel.matrices, ends, strict=True)]
+        made = [_shaped(part, each.last.results[0].type) for part, each in zip(parts, together, strict=True)]
+        row = [_shaped(build.collapse(value, [[0, 1]]), source.type) for value in kept]
+    for value in row:
+        source.replace_all_uses_with(value)
+        _move_reshapes(value)
+    for each, value in zip(together, made, strict=True):
         each.last.results[0].replace_all_uses_with(value)
         graph.erase_unused([each.last.results[0]])
+    if kernel.norm and not any(True for _ in source.uses):
+        source.owner.operation.erase()
+
+
+def _move_reshapes(value: ir.Value) -> None:
+    """Moves reshapes of a tensor behind it: they stood in front."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in _RESHAPES:
+            user.move_after(value.owner.operation)
+            _move_reshapes(user.results[0])
 
 
 def _named(together: Sequence[Product]) -> ir.Location:

@@ -21,6 +21,7 @@ from iree.compiler.dialects import math as math_
 
 from mxcomp.formats import element_format
 from mxcomp.mlir import build
+from mxcomp.mlir.inline import insert
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, part, select
 from mxcomp.ukernels.softmax import LOWEST, added, exp2, inverse, largest, number, of_column, splat, tree
@@ -162,8 +163,12 @@ def module(
     results: Sequence[ir.RankedTensorType],
     threads: int,
     write: Callable[[Index, Values, Threads], None],
+    called: str = "",
 ) -> str:
-    """Returns a module of a kernel, which `write` writes: of the workgroup's number, operands, and its threads."""
+    """Returns a module of a kernel, which `write` writes: of the workgroup's number, operands, and its threads.
+
+    `called` is a module of functions that it calls.
+    """
     function = builder.function(name, kinds, *results)
     block = function.operation.regions[0].blocks[0]
     with ir.InsertionPoint(block):
@@ -172,7 +177,7 @@ def module(
             write(workgroup, list(block.arguments), lanes)
         util.ReturnOp(lanes.results)
     made = ir.Module.create()
-    made.body.append(function.operation)
+    made.body.append(insert(function.operation, called) if called else function.operation)
     return str(made)
 
 

@@ -9,13 +9,16 @@ its units at once, or as many as registers have room for, with the next ones in 
 the order of waves.
 
 Columns may be those of several matrices: queries, keys and values. A workgroup reads one of them.
+
+A norm of a single row in front is computed by each workgroup, while its weights are on their way: a lane has 8
+elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate, product
 
 from iree.compiler import ir
@@ -24,6 +27,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import COLUMNS, DEPTH, LANE
 from mxcomp.ukernels.builder import Index, Threads, Values, load, loop, select
+from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, LANES, VALUES
 
 MOST_ROWS = 64
@@ -33,6 +37,23 @@ _WIDTHS = (1, 2, 4)
 _WAVES = 8
 _REGISTERS = 160
 """The registers of a lane for data in flight."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm in front, by functions on words of a lane's elements.
+
+    Attributes:
+        functions: A module of @sum0 and so on, and of @normalise.
+        sums: How many sums along a row there are.
+        vectors: The types of elements of what a row is multiplied by, and the like.
+        is_kept: Its rows are a result, of which each workgroup stores a part.
+    """
+
+    functions: str
+    sums: int
+    vectors: tuple[str, ...]
+    is_kept: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +70,7 @@ class Linear:
         wide: Fragments along columns that a workgroup has.
         parts: The columns of each of several matrices, which are together those of the result.
         residual: A tensor as the result is added to what is rounded, and the sum rounded again.
+        norm: That of x, if it is part of the kernel.
     """
 
     rows: int
@@ -60,6 +82,7 @@ class Linear:
     wide: int = 1
     parts: tuple[int, ...] = ()
     residual: bool = False
+    norm: Norm | None = None
 
     @property
     def matrices(self) -> tuple[int, ...]:
@@ -72,7 +95,8 @@ class Linear:
         columns = "_".join(map(str, self.matrices))
         sizes = f"m{self.rows}_n{columns}_k{self.depth}_by{self.width}"
         bias, residual = f"_bias_{self.bias}" if self.bias else "", "_residual" if self.residual else ""
-        return f"mx_linear_{self.element}_{sizes}{bias}{residual}_to_{self.result}"
+        norm = f"_norm_{builder.digest(self.norm)}" if self.norm else ""
+        return f"mx_linear_{self.element}_{sizes}{norm}{bias}{residual}_to_{self.result}"
 
     @property
     def objection(self) -> str:
@@ -134,19 +158,36 @@ class Linear:
         kernel."""
         return build.tensor_type([*attention.kept([self.rows]), workgroups, self.width], self.result)
 
+    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
+        """Returns the types of the result and of a kept row, as so many workgroups see them."""
+        kept = [self.depth // self.workgroups] if self.norm and self.norm.is_kept else []
+        return [self.result_type(workgroups), *(build.tensor_type([workgroups, size], self.element) for size in kept)]
+
+    def takes(self, norm: Norm) -> bool:
+        """Returns whether a norm may be a part of it."""
+        is_single = self.rows == 1 and self.depth <= LANE * self.threads
+        registers = 4 * self.wide * -(-self.depth // (_WAVES * DEPTH))  # of all weights of a lane
+        return (
+            is_single and registers <= _REGISTERS and (not norm.is_kept or self.depth % (LANE * self.workgroups) == 0)
+        )
+
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         rows = attention.kept([self.rows])
         weights = [build.tensor_type([each, self.depth], self.element) for each in self.matrices]
         biases = [build.tensor_type([each], self.bias) for each in self.matrices] if self.bias else []
         residual = [build.tensor_type([*rows, self.columns], self.result)] if self.residual else []
-        return [build.tensor_type([*rows, self.depth], self.element), *weights, *biases, *residual]
+        vectors = [build.tensor_type([self.depth], kind) for kind in (self.norm.vectors if self.norm else ())]
+        return [build.tensor_type([*rows, self.depth], self.element), *vectors, *weights, *biases, *residual]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
-        result = self.result_type(1)
-        kinds = [*self.inputs, result]
-        return attention.module(self.name, kinds, [result], self.threads, lambda *given: _Writing(self, *given).write())
+        results = self.result_types(1)
+        kinds, functions = [*self.inputs, *results], self.norm.functions if self.norm else ""
+        write = _Normalising if self.norm else _Writing
+        return attention.module(
+            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), functions
+        )
 
 
 _BYTES = 2
@@ -158,15 +199,17 @@ class _Writing:
     """Writes the kernel."""
 
     def __init__(self, spec: Linear, workgroup: Index, given: Values, threads: Threads) -> None:
-        self.spec, self.threads = spec, threads
+        self.spec, self.workgroup, self.threads = spec, workgroup, threads
         self.first = (workgroup * spec.width).here
         self.wave = builder.assume(builder.uniform(threads.number // LANES), 0, _WAVES - 1)
         self.lane = (threads.number % LANES).here
         self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
         buffers = [_flat(value) for value in given[: len(spec.inputs)]]
-        count = len(spec.matrices)
-        (self.x, x_from), self.weights, rest = buffers[0], buffers[1 : count + 1], buffers[count + 1 :]
+        vectors, count = len(spec.norm.vectors) if spec.norm else 0, len(spec.matrices)
+        ((self.x, x_from), *self.vectors), others = buffers[: vectors + 1], buffers[vectors + 1 :]
+        self.weights, rest = others[:count], others[count:]
         self.residual = rest.pop() if spec.residual else None
+        self.x_at = self.x, x_from
         self.biases = rest
         self.steps = 2 if spec.depth % (2 * DEPTH) == 0 else 1
         self.unit = self.steps * DEPTH
@@ -213,8 +256,13 @@ class _Writing:
     def _loaded(self, first: Index, count: int) -> Values:
         """Loads the wave's units from one on, with zeros beyond the last one."""
         kind = ir.VectorType.get([LANE], ir.Type.parse(self.spec.element))
-        kinds = [kind] * (count * self.steps * sum(self.spec.fragments))
+        kinds = [kind] * (count * self.steps * self._fragments)
         return self._of_matrix(kinds, partial(self._loaded_of, first, count))
+
+    @property
+    def _fragments(self) -> int:
+        """The number of fragments of a step that a wave loads."""
+        return sum(self.spec.fragments)
 
     def _loaded_of(self, first: Index, count: int, matrix: int) -> Values:
         rows, loaded = self._rows(matrix), list[ir.Value]()
@@ -272,14 +320,83 @@ class _Writing:
             (total,) = builder.sums([attention.widened(rounded)], [attention.widened(load(source, [at], VALUES))])
         value, size = attention.rounded(total, spec.result), 4 if spec.result == "f32" else _BYTES
         if spec.rows == 1:
-            self.threads.store([value], [1, VALUES], [0, select(is_stored, column, BEYOND // size)])
+            part: builder.Part = [value], [1, VALUES], [0, select(is_stored, column, BEYOND // size)]
         else:
-            place = select(is_stored, row, BEYOND // (size * spec.columns) + 1)
-            self.threads.store([value], [1, 1, VALUES], [place, 0, column])
+            part = [value], [1, 1, VALUES], [select(is_stored, row, BEYOND // (size * spec.columns) + 1), 0, column]
+        self.threads.store_each(part, *self._kept())
+
+    def _kept(self) -> list[builder.Part]:
+        """Returns a thread's part of normalised rows, where they are a result."""
+        return []
 
     def _bias(self, matrix: int, column: Index) -> ir.Value:
         source, start = self.biases[matrix]
         return load(source, [start + self.first + -self.starts[matrix] + column], VALUES)
+
+
+class _Normalising(_Writing):
+    """Writes the kernel of a row with a norm in front."""
+
+    def write(self) -> None:
+        assert self.spec.norm is not None
+        entry = self.threads.number
+        self.is_part = entry < self.spec.depth // LANE
+        at = select(self.is_part, entry * LANE, 0)
+        given = [_words(load(source, [start + at], LANE)) for source, start in (self.x_at, *self.vectors)]
+        builder.sched_barrier()
+        weights = self._loaded(Index.of(0), -(-self.units // _WAVES))
+        builder.fence()  # or LLVM would load the row behind them
+        for number in range(self.spec.norm.sums):
+            given.append(self._summed(*builder.call(f"sum{number}", given, ir.F32Type.get())))
+        (words,) = builder.call("normalise", given, given[0].type)
+        self.normalised = builder.bitcast(words, self.spec.element, LANE)
+        row = builder.lds(self.spec.depth, self.spec.element)
+        with builder.when(self.is_part):
+            builder.write_lds(self.normalised, row, entry * LANE)
+        builder.lds_barrier()
+        acc = [builder.f32_zeros(VALUES) for _ in range(self.spec.wide)]
+        self._store(self._added(self._multiplied(self._with_row(weights, row), acc)))
+
+    def _summed(self, part: ir.Value) -> ir.Value:
+        """Returns the sum of all lanes' parts, in the order of waves."""
+        parts, total = builder.lds(_WAVES, "f32"), of_wave(builder.masked(self.is_part, part), added)
+        with builder.when(self.lane < 1):
+            builder.write_lds(builder.from_elements([total]), parts, self.wave)
+        builder.lds_barrier()
+        each = builder.read_lds(parts, Index.of(0), _WAVES)
+        return reduce(added, (builder.element(each, number) for number in range(_WAVES)))
+
+    @property
+    def _fragments(self) -> int:
+        return self.spec.wide
+
+    def _rows(self, matrix: int) -> list[tuple[ir.Value, Index]]:
+        return super()._rows(matrix)[:-1]
+
+    def _with_row(self, weights: Values, row: ir.Value) -> Values:
+        """Returns what a wave multiplies: of each unit its weights, and the row."""
+        count, found = self.steps * self.spec.wide, list[ir.Value]()
+        for number, start in enumerate(range(0, len(weights), count)):
+            unit = self.wave + number * _WAVES
+            first = select(unit < self.units, unit, 0) * self.unit + self.quarter * LANE
+            found += weights[start : start + count]
+            found += [builder.read_lds(row, first + step * DEPTH, LANE) for step in range(self.steps)]
+        return found
+
+    def _kept(self) -> list[builder.Part]:
+        assert self.spec.norm is not None
+        if not self.spec.norm.is_kept:
+            return []
+        width = self.spec.depth // self.spec.workgroups
+        place = (self.threads.number * LANE + self.workgroup * -width).here
+        is_mine = builder.both(self.is_part, place < width)
+        return [([self.normalised], [1, LANE], [0, select(is_mine, place, _BEYOND)])]
+
+
+def _words(value: ir.Value) -> ir.Value:
+    """Returns a vector's bits in words."""
+    kind = ir.VectorType(value.type)
+    return builder.bitcast(value, "i32", kind.shape[0] * kind.element_type.width // 32)
 
 
 _BEYOND = BEYOND // _BYTES

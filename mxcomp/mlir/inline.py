@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
+from mxcomp.mlir import graph
+
 Rewrite: TypeAlias = Callable[[ir.Operation, list[ir.Value]], ir.Value | None]
 """Maps an operation of a body and its new operands to the replacement of its result; None: the operation is copied."""
 
@@ -41,6 +43,26 @@ def inlined(
             copy.operands[position] = operand
         known |= dict(zip(inner.results, copy.results, strict=True))
     return [new(value) for value in last.operands]
+
+
+def insert(kernel: ir.Operation, text: str) -> ir.Operation:
+    """Returns a kernel with the bodies of functions of a module, given as text, in place of its calls."""
+    module = ir.Module.parse(text)
+    blocks = {graph.symbol_name(view.operation): view.operation.regions[0].blocks[0] for view in module.body.operations}
+    for call in [op for op in graph.walk(kernel) if op.name == "func.call"]:
+        block = blocks[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        known = dict(zip(block.arguments, call.operands, strict=True))
+        *body, end = (view.operation for view in block.operations)
+        with ir.InsertionPoint(call):
+            for op in body:
+                copy = op.clone()
+                for position, operand in enumerate(op.operands):
+                    copy.operands[position] = known[operand]
+                known |= dict(zip(op.results, copy.results, strict=True))
+        for result, operand in zip(call.results, end.operands, strict=True):
+            result.replace_all_uses_with(known[operand])
+        call.erase()
+    return kernel
 
 
 def constant(value: ir.Value) -> ir.Value:

@@ -26,7 +26,7 @@ from mxcomp.matching.activations import CONVERTS, Activations
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.inline import constant, inline
+from mxcomp.mlir.inline import constant, inline, insert
 from mxcomp.ukernels.conversions import converted, slice_of
 
 QUANTISER = "mxcomp.quantiser"
@@ -54,6 +54,14 @@ def text(activations: Activations, blocks: int, in_order: bool = False) -> str:
         _quantise(activations, BLOCK if hidden is not None else BLOCK * activations.bits // _WORD_BITS, in_order)
         with _body(BLOCKS, [], [ir.IndexType.get()]):
             func.ReturnOp([build.constant_index(blocks)])
+    return str(module)
+
+
+def norm_text(norm: Norm) -> str:
+    """Returns a module with the functions @sum0 and so on, and @normalise, of a norm."""
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        _normalise(norm)
     return str(module)
 
 
@@ -292,22 +300,7 @@ def completed(ukernel: ir.Operation, user: ir.Operation) -> ir.Operation:
     """Returns a ukernel with the function that `user` brings in place of its calls; unchanged if it brings none."""
     if QUANTISER not in user.attributes:
         return ukernel
-    module = ir.Module.parse(ir.StringAttr(user.attributes[QUANTISER]).value)
-    blocks = {graph.symbol_name(view.operation): view.operation.regions[0].blocks[0] for view in module.body.operations}
-    for call in [op for op in graph.walk(ukernel) if op.name == "func.call"]:
-        block = blocks[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
-        known = dict(zip(block.arguments, call.operands, strict=True))
-        *body, end = (view.operation for view in block.operations)
-        with ir.InsertionPoint(call):
-            for op in body:
-                copy = op.clone()
-                for position, operand in enumerate(op.operands):
-                    copy.operands[position] = known[operand]
-                known |= dict(zip(op.results, copy.results, strict=True))
-        for result, operand in zip(call.results, end.operands, strict=True):
-            result.replace_all_uses_with(known[operand])
-        call.erase()
-    return ukernel
+    return insert(ukernel, ir.StringAttr(user.attributes[QUANTISER]).value)
 
 
 def completed_text(ukernel: ir.Operation, user: ir.Operation) -> str:
