@@ -390,15 +390,23 @@ def threads(count: int, *results: ir.RankedTensorType) -> Iterator[Threads]:
 
 class Threads:
     def __init__(self, number: Index, outs: Values, results: Values) -> None:
-        self.number, self._outs, self.results = number, outs, results
+        self.number, self.outs, self.results = number, outs, results
+
+    def keep(self, values: Values) -> None:
+        """Stores results in which each thread has inserted its own parts."""
+        with ir.InsertionPoint(scf.InParallelOp().block):
+            for value, out in zip(values, self.outs, strict=True):
+                shape = list(ir.RankedTensorType(out.type).shape)
+                zeros, ones = [0] * len(shape), [1] * len(shape)
+                tensor.ParallelInsertSliceOp(value, out, [], [], [], zeros, shape, ones)
 
     def store(self, values: Values, shape: Sequence[int], place: Sequence[Index | int]) -> None:
         """Stores fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`.
 
         Of several results the first fragments are those of the first one, and so on.
         """
-        count = len(values) // len(self._outs)
-        self.store_each(*((values[i * count : (i + 1) * count], shape, place) for i in range(len(self._outs))))
+        count = len(values) // len(self.outs)
+        self.store_each(*((values[i * count : (i + 1) * count], shape, place) for i in range(len(self.outs))))
 
     def store_each(self, *parts: Part) -> None:
         """Stores values of each result, as a part of it of some shape at an index.
@@ -409,13 +417,13 @@ class Threads:
         stored = [(as_tensor(values, shape), shape, place) for values, shape, place in parts]
         known = dict[Index, Index]()
         if len(parts) > 1:
-            spare = ((place, shape, out.type.shape) for (_, shape, place), out in zip(parts, self._outs, strict=True))
+            spare = ((place, shape, out.type.shape) for (_, shape, place), out in zip(parts, self.outs, strict=True))
             ends = ((each, has - takes) for of in spare for each, takes, has in zip(*of, strict=True))
             common = set.intersection(*({each for each in place if isinstance(each, Index)} for *_, place in parts))
             known = {each: assume(each, 0, end) for each, end in dict(ends).items() if each in common}
         offsets = [[known.get(each, each).value for each in place if isinstance(each, Index)] for _, _, place in stored]
         with ir.InsertionPoint(scf.InParallelOp().block):
-            for (value, shape, place), dynamic, out in zip(stored, offsets, self._outs, strict=True):
+            for (value, shape, place), dynamic, out in zip(stored, offsets, self.outs, strict=True):
                 static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
                 tensor.ParallelInsertSliceOp(value, out, dynamic, [], [], static, list(shape), [1] * len(shape))
 

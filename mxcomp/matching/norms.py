@@ -147,9 +147,11 @@ def of(value: ir.Value) -> Norm | None:
     region = graph.producer(value)
     if region is None or region.name != "flow.dispatch.region" or len(region.results) != 1:
         return None
-    *_, end = region.regions[0].blocks[0].operations
+    *ops, end = (view.operation for view in region.regions[0].blocks[0].operations)
     reader = _Reader(build.static_sizes(value))
     try:
+        for op in filter(is_sum, ops):  # of rows, which are so the first operand
+            reader.node(op.results[0])
         result = reader.node(end.operands[0])
     except _UnknownError:
         return None

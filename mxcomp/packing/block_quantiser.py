@@ -298,13 +298,12 @@ def _swapped(swap: type, first: ir.Value, second: ir.Value) -> tuple[ir.Value, i
 
 def completed(ukernel: ir.Operation, user: ir.Operation) -> ir.Operation:
     """Returns a ukernel with the function that `user` brings in place of its calls; unchanged if it brings none."""
-    if QUANTISER not in user.attributes:
-        return ukernel
-    return insert(ukernel, ir.StringAttr(user.attributes[QUANTISER]).value)
+    brought = user.attributes.get(QUANTISER)
+    return ukernel if brought is None else insert(ukernel, ir.StringAttr(brought).value)
 
 
-def completed_text(ukernel: ir.Operation, user: ir.Operation) -> str:
-    """Returns the text of a module of a ukernel, `completed`."""
+def completed_text(ukernel: ir.Operation, functions: str) -> str:
+    """Returns the text of a module of a ukernel with `functions`, a module's text, in place of its calls."""
     made = ir.Module.create()
-    made.body.append(completed(ukernel, user))
+    made.body.append(insert(ukernel, functions))
     return str(made)

@@ -14,13 +14,14 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, OPERAND_NAMES, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.problem import flipped
-from mxcomp.matching import blocks, quantiser
+from mxcomp.matching import activations, blocks, quantiser
+from mxcomp.matching.activations import Activations
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.storage import source_and_map, storage
 from mxcomp.mlir import build, notes
 from mxcomp.options import Options
-from mxcomp.packing import joined_operand, parameter_operand, quantised_operand, stored_operand
+from mxcomp.packing import joined_operand, normalised_operand, parameter_operand, quantised_operand, stored_operand
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 
 
@@ -124,6 +125,12 @@ class Packer:
                     ready = None
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
             producer, source, of = computed
+            found = (
+                activations.find(sources[LHS], sources[LHS_SCALE], sizes.problem) if index == LHS and of is None else ""
+            )
+            if self._regions and normalised_operand.fits(found, layout, sizes.problem):
+                assert isinstance(found, Activations)
+                return normalised_operand.pack(found, layout, sizes.problem)
             return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
 
     def _parts(self, index: int, source: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], DataTiledLayout]:

@@ -165,7 +165,7 @@ def accumulate(
     result_tiles.annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
     if own is not None:  # it is in no registry, from which the linker would take it
-        op.attributes[KERNEL] = ir.StringAttr.get(block_quantiser.completed_text(own, op))
+        op.attributes[KERNEL] = ir.StringAttr.get(block_quantiser.completed_text(own, quantiser))
     if tiles is not None:
         return [_in_tiles(value, tiled, tiles) for value in op.results]
     return [_expanded(value, tiled, units_m, batch) for value in op.results]

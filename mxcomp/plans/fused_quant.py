@@ -199,11 +199,17 @@ def fused_norm_us(found: Activations, instance: Instance, context: Context, shar
     """
     if found.norm is None or not isinstance(instance, once.Instance) or context.options.fuse_quantisers == OFF:
         return 0.0
-    target, sizes = context.options.target, [build.static_sizes(value) for value in found.norm.operands]
-    moved = sum(math.prod(filter(None, each)) * found.bits / 8 for each in sizes)
     rows, *_ = found.norm.operands
     elements = math.prod(filter(None, build.static_sizes(rows))) / instance.tile.threads
-    return normalising_us(len(found.norm.sums), elements) - norm_us(target, moved) / sharing
+    return normalising_us(len(found.norm.sums), elements) - own_norm_us(found, context) / sharing
+
+
+def own_norm_us(found: Activations, context: Context) -> float:
+    """Returns the µs of the dispatch that a norm in front of activations has by itself."""
+    assert found.norm is not None
+    sizes = [build.static_sizes(value) for value in found.norm.operands]
+    moved = sum(math.prod(filter(None, each)) * found.bits / 8 for each in sizes)
+    return norm_us(context.options.target, moved)
 
 
 def _named(options: Options) -> Instance | None:
@@ -229,5 +235,7 @@ def _compared(plan: FusedQuant, us: float, found: Activations, site: Site, conte
     ]
     if None in others:
         return Proposal(plan, us, apart[0])
+    if found.norm is not None and not plan.norm:  # apart it is a part of what quantises
+        us += own_norm_us(found, context)
     apart_us = sum(apart) + separate_us(options.target, site.problem, found.bits)
     return Proposal(plan, us + sum(filter(None, others)), apart_us)

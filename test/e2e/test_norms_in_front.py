@@ -132,12 +132,25 @@ def expected(case: Case, given_: list[NDArray[Any]]) -> NDArray[np.float64]:
 
 
 def check(case: Case, seed: int = 0) -> None:
-    fused, apart = program(case, ukernels=case.kernel), program(case, fuse_quantisers="off")
+    fused, apart = program(case, ukernels=case.kernel), program(case, returns_norm=True, fuse_quantisers="off")
     assert any(NORMALISED + case.kernel in (each.note or "") for each in fused.report.matmuls)
     assert len(fused.report.matmuls[0].dispatches) < len(apart.report.matmuls[0].dispatches)
     exact, drawn = (arguments(case, seed, is_exact) for is_exact in (True, False))
     np.testing.assert_array_equal(*(each.run(*exact)[0].view(np.uint16) for each in (fused, apart)))
     y, values = fused.run(*drawn)[0].astype(np.float64), expected(case, drawn)
+    assert np.linalg.norm(y - values) <= 4e-3 * np.linalg.norm(values)
+
+
+@pytest.mark.parametrize(
+    "case", [Case(16, 64, 544), pytest.param(Case(9, 64, 8192, "layer", "f32"), marks=pytest.mark.slow)]
+)
+def test_rows_that_are_packed(case: Case) -> None:
+    """Of more rows one dispatch normalises, quantises and packs them."""
+    packed, apart = (program(case, returns_norm=reads, fuse_quantisers="off") for reads in (False, True))
+    assert len(packed.report.launches) == len(apart.report.launches) - 1
+    exact, drawn = (arguments(case, 0, is_exact) for is_exact in (True, False))
+    np.testing.assert_array_equal(*(each.run(*exact)[0].view(np.uint16) for each in (packed, apart)))
+    y, values = packed.run(*drawn)[0].astype(np.float64), expected(case, drawn)
     assert np.linalg.norm(y - values) <= 4e-3 * np.linalg.norm(values)
 
 

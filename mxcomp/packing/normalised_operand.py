@@ -1,0 +1,75 @@
+"""Packs a few rows that a norm makes and the program quantises: norm, quantiser and packing are one dispatch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp.formats import element_format
+from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
+from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import MFMA, STEPS, UNIT_ROWS
+from mxcomp.matching.activations import Activations
+from mxcomp.mlir import build
+from mxcomp.packing import block_quantiser, standing
+from mxcomp.ukernels.normalised_rows import NormalisedRows
+
+
+def fits(found: Activations | str, layout: DataTiledLayout, problem: Problem) -> bool:
+    """Returns whether a norm is in front of at most a unit of rows of 16 bits, whose blocks a lane has whole."""
+    if isinstance(found, str) or found.norm is None or layout.units is None or layout.lhs_row_lines:
+        return False
+    is_unit = layout.intrinsics_k == STEPS and 1 <= (problem.m or 0) <= UNIT_ROWS and layout.units[0] == 1
+    kind = problem.types[LHS]
+    return is_unit and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
+
+
+def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple[ir.Value, ir.Value]:
+    """Returns elements and scales of LHS, packed as by `stored_operand.pack`."""
+    norm = found.norm
+    assert norm is not None
+    blocks = (problem.k or 0) // problem.block
+    vectors = tuple(build.element(value).width for value in norm.operands[1:])
+    kernel = NormalisedRows(problem.m or 0, blocks, len(norm.sums), vectors)
+    taken = [
+        build.bitcast(value, build.tensor_type((math.prod(kind.shape),), "i32"))
+        for value, kind in zip(norm.operands, kernel.inputs, strict=True)
+    ]
+    text = block_quantiser.text(found, blocks, in_order=True)
+    elements, scales = standing.dispatch(
+        _Completed(kernel, text), taken, kernel.result_types(), kernel.threads, along=1
+    )
+    return tuple(
+        _shaped(value, layout.multiplied_shape(index, layout.packed_shape(index, (1, kernel.tiles))), kind)
+        for value, index, kind in ((elements, LHS, "i8"), (scales, LHS + LHS_SCALE, "f8E8M0FNU"))
+    )
+
+
+@dataclass(frozen=True)
+class _Completed:
+    """A kernel with the functions that it calls in their places."""
+
+    kernel: NormalisedRows
+    functions: str
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    def text(self) -> str:
+        return block_quantiser.completed_text(self.kernel.function(), self.functions)
+
+
+def _shaped(value: ir.Value, shape: tuple[int | None, ...], element: str) -> ir.Value:
+    """Returns bytes with the dimensions of a packed operand."""
+    flat = build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
+    if element != "i8":
+        flat = build.bitcast(flat, build.tensor_type(build.static_sizes(flat), element))
+    sizes = list(shape)
+    if element == "i8":
+        sizes[-1] = build.static_sizes(value)[-1]
+    kind = build.tensor_type(sizes, element)
+    return tensor.ExpandShapeOp(kind, flat, [list(range(len(sizes)))], [], list(kind.shape)).result

@@ -1,0 +1,159 @@
+"""The kernel that normalises rows, quantises them to 4 bits, and packs them as a unit: a workgroup for each row.
+
+Four lanes share a block, as in `once.py`, whose functions it calls: `@sum0`, …, `@normalise` and `@quantise`, the
+model's arithmetic. A lane has a part of several blocks where a row is longer than the threads of a workgroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor, util, vector
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import Index, Values, select
+from mxcomp.ukernels.softmax import added, of_wave
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
+
+_PARTS, _LOAD, _WORD_BITS = 4, 4, 32
+_MOST_THREADS, _CODE_BYTES = 1024, 16
+
+
+@dataclass(frozen=True)
+class NormalisedRows:
+    """Rows of so many blocks, up to those of a unit, of 16 bits an element.
+
+    `vectors` are the bits of what they are multiplied by, and the like.
+    """
+
+    rows: int
+    blocks: int
+    sums: int
+    vectors: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"mx_normalise_r{self.rows}_b{self.blocks}_{'_'.join(map(str, (self.sums, *self.vectors)))}"
+
+    @property
+    def tiles(self) -> int:
+        """The number of K tiles."""
+        return -(-self.blocks // (STEPS * BLOCKS))
+
+    @property
+    def threads(self) -> int:
+        return min(_MOST_THREADS, self.tiles * STEPS * BLOCKS * _PARTS)
+
+    @property
+    def words(self) -> list[int]:
+        """The words of a block of rows, and of vectors."""
+        return [BLOCK * bits // _WORD_BITS for bits in (16, *self.vectors)]
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        """The words of rows, and of each vector, in one dimension."""
+        counts = (self.rows * self.blocks, *(self.blocks for _ in self.vectors))
+        return [build.tensor_type([count * size], "i32") for count, size in zip(counts, self.words, strict=True)]
+
+    def result_types(self, rows: int = UNIT_ROWS) -> list[ir.RankedTensorType]:
+        """Returns the types of elements and of scales, as so many workgroups see them."""
+        blocks = self.tiles * STEPS * BLOCKS
+        shapes = [blocks, rows, _CODE_BYTES], [blocks // STEPS, rows, STEPS]
+        return [build.tensor_type(shape, "i8") for shape in shapes]
+
+    def function(self) -> ir.Operation:
+        """Returns the function, in no module."""
+        results = self.result_types(1)
+        function = builder.function(self.name, [*self.inputs, *results], *results)
+        block = function.operation.regions[0].blocks[0]
+        with ir.InsertionPoint(block):
+            buffers = [builder.whole_buffer(each, [1]) for each in list(block.arguments)[: len(self.inputs)]]
+            row = builder.workgroup()
+            sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
+            with builder.threads(self.threads, *results) as threads:
+                stored = _Row(self, row, threads.number, buffers, sums).stored(threads.outs)
+                threads.keep(stored)
+            util.ReturnOp(threads.results)
+        return function.operation
+
+
+class _Row:
+    """Writes what a thread does for a row."""
+
+    def __init__(self, spec: NormalisedRows, row: Index, thread: Index, buffers: Values, sums: Values) -> None:
+        self.spec, self.buffers, self.sums = spec, buffers, sums
+        self.row, self.is_row = select(row < spec.rows, row, 0), row < spec.rows
+        self.wave, self.lane = (thread // LANES).here, (thread % LANES).here
+        self.quarter, first = thread % _PARTS, (thread // _PARTS).here
+        count = spec.tiles * STEPS * BLOCKS
+        self.blocks = [first + start for start in range(0, count, spec.threads // _PARTS)]
+        self.words = [self._load(block) for block in self.blocks]
+
+    def _load(self, block: Index) -> Values:
+        """Loads a lane's quarter of a block, of rows and of vectors."""
+        found = []
+        for number, (buffer, words) in enumerate(zip(self.buffers, self.spec.words, strict=True)):
+            quarter = words // _PARTS
+            place = (self.row * self.spec.blocks + block if number == 0 else block) * words + self.quarter * quarter
+            there = select(block < self.spec.blocks, place, BEYOND // 4)
+            found.append(builder.joined([builder.load(buffer, [there + i], _LOAD) for i in range(0, quarter, _LOAD)]))
+        return found
+
+    def stored(self, outs: Values) -> Values:
+        """Returns results with a thread's blocks."""
+        totals: Values = []
+        for stage, parts in enumerate(self.sums):
+            totals.append(self._total(stage, parts, totals))
+        elements, scales = outs
+        for block, words in zip(self.blocks, self.words, strict=True):
+            elements, scales = self._with(block, words, totals, elements, scales)
+        return [elements, scales]
+
+    def _total(self, stage: int, parts: ir.Value, totals: Values) -> ir.Value:
+        """Returns a sum of the row: what each lane has, then each wave."""
+        part = builder.constant_zeros(ir.F32Type.get())
+        for block, words in zip(self.blocks, self.words, strict=True):
+            (of_block,) = builder.call(f"sum{stage}", [*words, *totals], part.type)
+            part = added(part, builder.masked(block < self.spec.blocks, of_block))
+        whole = of_wave(part, added)
+        with builder.when(self.lane < 1):
+            builder.write_lds(builder.from_elements([whole]), parts, self.wave)
+        builder.lds_barrier()
+        is_wave = self.lane < self.spec.threads // LANES
+        mine = builder.element(builder.read_lds(parts, select(is_wave, self.lane, 0), 1), 0)
+        return of_wave(builder.masked(is_wave, mine), added)
+
+    def _with(self, block: Index, words: Values, totals: Values, elements: ir.Value, scales: ir.Value) -> Values:
+        """Returns results with a block, which one of its four lanes stores; zeros where there is none."""
+        (own,) = builder.call("normalise", [*words, *totals], words[0].type)
+        each = [builder.element(own, i) for i in range(_LOAD)]
+        whole = builder.from_elements([builder.of_quad(word, lane) for lane in range(_PARTS) for word in each])
+        kinds = builder.byte_vector(_CODE_BYTES), ir.IntegerType.get_signless(8)
+        code, scale = builder.call("quantise", [whole], *kinds)
+        is_there = builder.both(block < self.spec.blocks, self.is_row)
+        code, byte = builder.masked(is_there, code), builder.from_elements([builder.masked(is_there, scale)])
+        mine = self.quarter < 1
+        step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
+        elements = _inserted(elements, [block, 0, 0], code, mine)
+        return [elements, _inserted(scales, [tile * BLOCKS + group, 0, step], byte, mine)]
+
+
+def _inserted(out: ir.Value, at: Sequence[Index | int], value: ir.Value, condition: ir.Value) -> ir.Value:
+    """Returns a tensor with a vector from a place on, where a condition holds."""
+    kind = ir.VectorType(value.type)
+    shape, ones = [*(1 for _ in at[1:]), *kind.shape], [1] * len(at)
+    tile = build.tensor_type(shape, kind.element_type)
+    dynamic = [each.value for each in at if isinstance(each, Index)]
+    static = [build.DYNAMIC if isinstance(each, Index) else each for each in at]
+    before = tensor.ExtractSliceOp(tile, out, dynamic, [], [], static, shape, ones).result
+
+    def made() -> Values:
+        stored = vector.ShapeCastOp(ir.VectorType.get(shape, kind.element_type), value).result
+        origin, identity = [build.constant_index(0)] * len(at), ir.AffineMap.get_identity(len(at))
+        return [vector.TransferWriteOp(tile, stored, before, origin, identity, [True] * len(at)).result]
+
+    (after,) = builder.choose(condition, made, [before])
+    return tensor.InsertSliceOp(after, out, dynamic, [], [], static, shape, ones).result
