@@ -71,7 +71,7 @@ LONG = (
     "test_versions.py", "test_compile.py", "test_in_place.py", "test_units.py", "test_run.py", "test_lint.py",
     "test_in_rows.py", "test_processes.py", "test_verify.py", "test_corpus_triton.py", "test_torch_export.py",
     "test_plugin.py", "test_fusions.py", "test_corpus_iree.py", "test_hidden.py", "test_ukernels.py",
-    "test_parameters.py", "test_shapes.py", "test_snippets.py", "test_mutants.py", "test_paired.py",
+    "test_parameters.py", "test_shapes.py", "test_snippets.py", "test_mutants.py", "test_dual.py",
     "test_interrupts.py", "test_few_rows.py", "test_weight_only.py", "test_drawn_3.py", "test_drawn_2.py",
     "test_drawn_1.py", "test_plugin_spellings.py", "test_calibrate.py", "test_program.py", "test_faults.py",
     "test_examine.py", "test_properties.py", "test_torch.py",

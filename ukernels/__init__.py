@@ -14,11 +14,11 @@ from mxcomp.ukernels import (
     builder,
     data_tiled,
     dual,
+    dual_packed,
     gating,
     intrawave,
     multistage,
     once,
-    paired,
     quantising,
     split_k,
     swiglu,
@@ -30,7 +30,7 @@ __all__ = ["KINDS", "PLAIN_KINDS", "Kernel", "builder"]
 PLAIN_KINDS = (data_tiled, split_k, multistage, intrawave)
 """The modules of `KINDS` whose kernels take MX operands, and fuse nothing."""
 
-KINDS = (*PLAIN_KINDS, gating, quantising, dual, once, paired, weight_only, swiglu)
+KINDS = (*PLAIN_KINDS, gating, quantising, dual, dual_packed, once, weight_only, swiglu)
 """The modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
 
 

@@ -31,7 +31,7 @@ _ORDER = (
     "row_operand",
     "dual",
     "split_k",
-    "paired",
+    "dual_packed",
     "multi_m",
     "few_rows",
 )

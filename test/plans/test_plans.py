@@ -19,12 +19,12 @@ from mxcomp.plans import PLANS, Plan, from_entries
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.dual import Dual
+from mxcomp.plans.dual_packed import DualPacked
 from mxcomp.plans.few_rows import FewRows
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.grouped_experts import GroupedExperts
 from mxcomp.plans.joint import Joint
 from mxcomp.plans.multi_m import MultiM
-from mxcomp.plans.paired import Paired
 from mxcomp.plans.plan import Launched, Proposal
 from mxcomp.plans.row_major import RowMajor
 from mxcomp.plans.split_k import SplitK
@@ -66,7 +66,7 @@ def test_an_attribute_keeps_it(registry: Registry) -> None:
         SplitK.of(tiled, parts=4),
         fused,
         Dual.of(fused, dual_ukernel="mx_dual", partner=2),
-        Paired.of(tiled, partner=2, alone=tiled),
+        DualPacked.of(tiled, partner=2, alone=tiled),
         GroupedExperts.of(tiled, transposed=True, requantised_for=1),
         MultiM.of_versions([(16, tiled), (None, tiled)], index=1, limits={"m": 64}),
         FewRows.of_versions([(8, fused), (64, tiled), (None, tiled)], note="up to 8 rows"),

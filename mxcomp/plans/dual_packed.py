@@ -1,6 +1,6 @@
 """The plan of gate and up as one product of many rows, by a ukernel whose tile has columns of both.
 
-    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_pair_…", tensor>}
+    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_dual_…", tensor>}
         ins(%x, %x_scale, %gate, %gate_scale, %up, %up_scale) outs(%zero, %zero)
     %h = linalg.generic ins(%g, %u) { … }      what was fused behind one of them, which read the other
 
@@ -18,7 +18,7 @@ from iree.compiler import ir
 from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.options import FASTEST
-from mxcomp.packing import paired_matmul
+from mxcomp.packing import dual_matmul
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
@@ -26,14 +26,14 @@ from mxcomp.plans.joint import Joint
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.registry import Registry
 from mxcomp.selection.ranking import Candidate, candidate
-from mxcomp.ukernels import paired
+from mxcomp.ukernels import dual_packed
 
 
 @dataclass(frozen=True)
-class Paired(Joint):
+class DualPacked(Joint):
     """The kernel takes both; each of them has the plan `alone` if they cannot be in one dispatch after all."""
 
-    plan: str = "paired"
+    plan: str = "dual_packed"
     alone: DataTiled = field(default_factory=DataTiled)
 
     @classmethod
@@ -43,7 +43,7 @@ class Paired(Joint):
             return ""
         if problem.batch or problem.dynamic:
             return ""
-        candidates = [each for each in registry.runnable(paired.INSTANCES) if _takes(each, problem)]
+        candidates = [each for each in registry.runnable(dual_packed.INSTANCES) if _takes(each, problem)]
         named = next((each for each in candidates if each.name == options.ukernels), None)
         size = min(each.result_bytes for each in (site, context.sites[site.partner]))  # both choose the same
         timed = {each: found for each in candidates if (found := _timed(each, problem, size, registry)) is not None}
@@ -70,7 +70,7 @@ class Paired(Joint):
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
         """Returns modelled µs of both."""
         instance = registry[self.joint_kernel].instance
-        assert isinstance(instance, paired.Instance)
+        assert isinstance(instance, dual_packed.Instance)
         timed = _timed(instance, problem, result_bytes, registry)
         return None if timed is None else timed.us
 
@@ -79,23 +79,23 @@ class Paired(Joint):
         return super().from_entries(entries | {"alone": DataTiled.from_entries(dict(entries["alone"]))})
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
-        return replace(matmul, packed=paired_matmul.flat(matmul.packed, self.layout))
+        return replace(matmul, packed=dual_matmul.flat(matmul.packed, self.layout))
 
     def of_both(self, matmul: Matmul, other: Matmul) -> Sequence[ir.Value]:
         lhs, *each_rhs = (
             [of.packed[operand], of.packed[scale]]
             for of, operand, scale in ((matmul, LHS, LHS_SCALE), (matmul, RHS, RHS_SCALE), (other, RHS, RHS_SCALE))
         )
-        return paired_matmul.accumulate(lhs, each_rhs, self.tiles(matmul).accumulators, self)
+        return dual_matmul.accumulate(lhs, each_rhs, self.tiles(matmul).accumulators, self)
 
 
-def _takes(instance: paired.Instance, problem: Problem) -> bool:
+def _takes(instance: dual_packed.Instance, problem: Problem) -> bool:
     """Returns whether an instance computes problems alike two at a time."""
     m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
     return instance.types == problem.types and instance.covers(m, n, k)
 
 
-def _timed(instance: paired.Instance, problem: Problem, result_bytes: int, registry: Registry) -> Candidate | None:
+def _timed(instance: dual_packed.Instance, problem: Problem, result_bytes: int, registry: Registry) -> Candidate | None:
     """Returns the ukernel for one matmul with all columns, its order and its time; half of its results are stored."""
     both = replace(problem, n=2 * (problem.n or 0))
     return candidate(registry[instance.plain.name], both, max(1, result_bytes // 2))

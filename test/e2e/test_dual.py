@@ -16,7 +16,7 @@ from test_producers import SOURCES
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
-from mxcomp.ukernels import dual, paired, quantising
+from mxcomp.ukernels import dual, dual_packed, quantising
 
 ALONE, TOGETHER, MANY = ["pack_rhs", "pack_rhs_scale", "matmul"], ["pack_rhs", "pack_rhs_scale"], "quantise_lhs"
 Combine = Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
@@ -108,7 +108,7 @@ def test_every_instance(instance: quantising.Instance) -> None:
     case.check(program)
 
 
-def _of_many_rows(instance: paired.Instance) -> None:
+def _of_many_rows(instance: dual_packed.Instance) -> None:
     """Checks an instance with results that are no whole tiles."""
     m, n, _ = instance.layout.workgroup_tile
     lhs, rhs = (formats.element_format(kind).name for kind in instance.elements)
@@ -120,19 +120,19 @@ def _of_many_rows(instance: paired.Instance) -> None:
 
 
 def test_many_rows() -> None:
-    _of_many_rows(next(each for each in paired.INSTANCES if each.layout.workgroup_tile == (128, 64, 512)))
+    _of_many_rows(next(each for each in dual_packed.INSTANCES if each.layout.workgroup_tile == (128, 64, 512)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instance", paired.INSTANCES, ids=lambda instance: instance.name)
-def test_every_instance_of_many_rows(instance: paired.Instance) -> None:
+@pytest.mark.parametrize("instance", dual_packed.INSTANCES, ids=lambda instance: instance.name)
+def test_every_instance_of_many_rows(instance: dual_packed.Instance) -> None:
     """Right, and without spilled registers."""
     _of_many_rows(instance)
 
 
 @pytest.mark.parametrize("size", [(128, 64, 1024), (256, 128, 512), (256, 64, 1024)])
 def test_a_single_tile_is_no_pair(size: tuple[int, int, int]) -> None:
-    assert not paired.INSTANCES[0].covers(*size)
+    assert not dual_packed.INSTANCES[0].covers(*size)
 
 
 def test_same_bits() -> None:

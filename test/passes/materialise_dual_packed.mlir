@@ -18,7 +18,7 @@ util.global private @ds : tensor<14336x128xf8E8M0FNU>
 // CHECK-COUNT-7: flow.dispatch.region
 // CHECK: %[[BOTH:.+]]:2 = linalg.generic
 // CHECK-SAME: ins({{.+}} : tensor<2x16x8x4096xi8>, tensor<2x16x8x256xi8>, tensor<112x8x8x4096xi8>, tensor<112x8x8x256xi8>, tensor<112x8x8x4096xi8>, tensor<112x8x8x256xi8>)
-// CHECK-SAME: ukernel_descriptor<"mx_pair_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512", tensor>
+// CHECK-SAME: ukernel_descriptor<"mx_dual_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512", tensor>
 // CHECK: linalg.generic {{.+}} ins(%[[BOTH]]#{{[01]}}, %[[BOTH]]#{{[01]}} :
 // CHECK: arith.mulf
 // CHECK-NOT: flow.dispatch.region
@@ -62,12 +62,12 @@ util.func @pair(%a: tensor<512x128x32xf4E2M1FN>, %as: tensor<512x128xf8E8M0FNU>)
   util.return %h : tensor<512x14336xbf16>
 }
 
-// One of the results is wanted by itself: both are computed as if there were no pair.
+// One of the results is wanted by itself: both are computed apart.
 
 // CHECK-LABEL: util.func public @also_wanted(
-// CHECK-NOT: mx_pair
+// CHECK-NOT: mx_dual
 // CHECK: ukernel_descriptor<"mx_f4E2M1FN_f4E2M1FN_f32_m{{.+}}", tensor>
-// CHECK-NOT: mx_pair
+// CHECK-NOT: mx_dual
 // CHECK: ukernel_descriptor<"mx_f4E2M1FN_f4E2M1FN_f32_m{{.+}}", tensor>
 // CHECK: util.return
 util.func @also_wanted(%a: tensor<512x128x32xf4E2M1FN>, %as: tensor<512x128xf8E8M0FNU>)

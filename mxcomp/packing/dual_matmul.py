@@ -1,6 +1,6 @@
 """Builds a matmul of one LHS and two RHS, whose ukernel has columns of both in a tile.
 
-    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_pair_…", tensor>}
+    %g, %u = linalg.generic {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_dual_…", tensor>}
         ins(%lhs, %lhs_scale, %gate, %gate_scale, %up, %up_scale) outs(%zero, %zero)
 
 As in `quantising_matmul` a generic is a placeholder, from which IREE takes loops over tiles.

@@ -44,8 +44,8 @@ class Instance(family.Instance):
 
     @property
     def name(self) -> str:
-        """The name, for example mx_pair_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512."""
-        return super().name.replace("mx_", "mx_pair_", 1)
+        """The name, for example mx_dual_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512."""
+        return super().name.replace("mx_", "mx_dual_", 1)
 
     @property
     def plain(self) -> family.Instance:
@@ -56,7 +56,7 @@ class Instance(family.Instance):
 
     @property
     def rule(self) -> dict[str, Any]:
-        return super().rule | {"operands": Paired.operands}
+        return super().rule | {"operands": DualPacked.operands}
 
     def covers(self, m: int, n: int, k: int) -> bool:
         """Returns whether it computes a problem of this size: more than one tile along each dimension.
@@ -112,10 +112,10 @@ class _Joined(Operand):
         return self._of[0].factor(fragment, scales, step)
 
 
-class Paired(Multistage):
+class DualPacked(Multistage):
     """Writes the kernel of an instance."""
 
-    operands, results = "pair", len(_BOTH)
+    operands, results = "packed_pair", len(_BOTH)
 
     def _open(self, *arguments: ir.Value) -> None:
         k_tiles = self.k_tiles = Index.of(build.dim(arguments[0], 2))
@@ -140,14 +140,14 @@ def _is_plain(tile: multistage.Tile) -> bool:
     return tile.units in _UNITS and not tile.is_half and tile.waves.occupancy == 1
 
 
-def _of_pair(tile: multistage.Tile) -> Tile:
+def _dual(tile: multistage.Tile) -> Tile:
     (m, n), layout = tile.units, tile.layout
     bits = tuple(each for each in tile.bits if each in _BITS)
     return Tile(replace(layout, units=(m, n // len(_BOTH))), tile.benefit, waves=tile.waves, bits=bits)
 
 
 INSTANCES = tuple(
-    Instance(_of_pair(plain.tile), plain.elements, Paired)
+    Instance(_dual(plain.tile), plain.elements, DualPacked)
     for plain in multistage.INSTANCES
-    if isinstance(plain.tile, multistage.Tile) and _is_plain(plain.tile) and _of_pair(plain.tile).fits(plain.elements)
+    if isinstance(plain.tile, multistage.Tile) and _is_plain(plain.tile) and _dual(plain.tile).fits(plain.elements)
 )
