@@ -203,7 +203,7 @@ def _added(seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)[None, None]
 
 
-def tiny(name: str, dtype: str) -> Any:
+def tiny(name: str, dtype: str = "float32") -> Any:
     """A model with random weights, quantised here."""
     make, config = MODELS[name]
     config._attn_implementation = "eager"
