@@ -100,6 +100,7 @@ LEFT_TO_IREE = (
 )
 NARROW = ("mxcomp-unpack-elements", "mxcomp-keep-reads-behind")
 OTHERS = (
+    "mxcomp-legalise-extensions",
     "mxcomp-legalise-reductions",
     "mxcomp-legalise-zeros",
     "mxcomp-split-subscripts",
