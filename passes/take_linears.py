@@ -52,7 +52,11 @@ def run(module: ir.Operation, options: Options) -> None:
     cus = options.target.cus
     with module.context:
         found = [each for op in graph.walk(module, bodies=False) if (each := linears.find(op)) is not None]
-        for together in _together(found, cus):
+        for group in _together(found, cus):
+            # What was replaced meanwhile may be an operand of it.
+            together = [each for of in group if (each := linears.find(of.op)) is not None]
+            if len(together) < len(group):
+                continue
             whole = linears.joined(together) if len(together) > 1 else together[0]
             kernel = whole.kernel.spread(cus)
             if kernel is not None and not options.target.lacks_short_products(kernel.element):

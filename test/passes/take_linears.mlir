@@ -228,3 +228,39 @@ util.func public @sizes(
   %p3 = linalg.matmul ins(%x3, %t3 : tensor<64x64xbf16>, tensor<64x32768xbf16>) outs(%z3 : tensor<64x32768xf32>) -> tensor<64x32768xf32>
   util.return %p, %p1, %p2, %p3 : tensor<65x64xf32>, tensor<4x40xf32>, tensor<4x64xf32>, tensor<64x32768xf32>
 }
+
+// What the first product makes is the residual of the second.
+
+// CHECK-LABEL: util.func public @one_behind_another(
+// CHECK: flow.dispatch.region -> (tensor<8x16xf16>)
+// CHECK: "mx_linear_f16_m1_n128_k96_by16_to_f16"
+// CHECK: %[[FIRST:.+]] = tensor.expand_shape
+// CHECK: %[[ROW:.+]] = tensor.collapse_shape %[[FIRST]]
+// CHECK: flow.dispatch.region -> (tensor<8x16xf16>)
+// CHECK: linalg.generic {{.+}} ins(%{{.+}}, %{{.+}}, %[[ROW]] : {{.+}}"mx_linear_f16_m1_n128_k96_by16_residual_to_f16"
+// CHECK-NOT: linalg.matmul
+// CHECK: util.return
+util.func public @one_behind_another(%x: tensor<1x96xf16>, %q: tensor<128x96xf16>, %y: tensor<1x96xf16>, %o: tensor<128x96xf16>) -> (tensor<1x128xf16>, tensor<1x128xf16>) {
+  %zero = arith.constant 0.0 : f32
+  %f = tensor.empty() : tensor<1x128xf32>
+  %h = tensor.empty() : tensor<1x128xf16>
+  %z = linalg.fill ins(%zero : f32) outs(%f : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %pq = linalg.matmul indexing_maps = [#x, #w, #y] ins(%x, %q : tensor<1x96xf16>, tensor<128x96xf16>) outs(%z : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %rq = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%pq : tensor<1x128xf32>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %0 = arith.truncf %a : f32 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  %po = linalg.matmul indexing_maps = [#x, #w, #y] ins(%y, %o : tensor<1x96xf16>, tensor<128x96xf16>) outs(%z : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %ro = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%po : tensor<1x128xf32>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %0 = arith.truncf %a : f32 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  %s = linalg.generic {indexing_maps = [#same, #same, #same], iterator_types = ["parallel", "parallel"]} ins(%rq, %ro : tensor<1x128xf16>, tensor<1x128xf16>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f16, %b: f16, %c: f16):
+    %0 = arith.addf %a, %b : f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  util.return %s, %rq : tensor<1x128xf16>, tensor<1x128xf16>
+}
