@@ -48,11 +48,14 @@ class Piece:
 
     def arguments(self, batch: int, position: int) -> tuple[torch.Tensor, ...]:
         """Returns the arguments of a call for so many sequences: memory that is never written, except for the
-        position."""
+        position, and the slot of its row, which is used cyclically. Nothing is computed, so the program cannot do it.
+        """
         x = torch.empty(batch, 1, self.sizes[0], dtype=_DTYPE)
         if not self.caches:
             return (x,)
-        return x, torch.tensor([position]), *(torch.empty(batch, *sizes, dtype=_DTYPE) for sizes in self.caches)
+        at = position % self.caches[0][1]
+        caches = (torch.empty(batch, *sizes, dtype=_DTYPE) for sizes in self.caches)
+        return x, torch.tensor([position]), torch.tensor([at]), *caches
 
     @property
     def experts(self) -> ScaledExperts | None:
@@ -125,16 +128,16 @@ class _Kept(torch.nn.Module):
 
 
 class _Layer(torch.nn.Module):
-    """Returns a layer's output and its new cache. A sliding window reuses its slots cyclically."""
+    """Returns a layer's output and its new cache."""
 
-    def __init__(self, layer: torch.nn.Module, rotary: torch.nn.Module, is_window: bool) -> None:
+    def __init__(self, layer: torch.nn.Module, rotary: torch.nn.Module) -> None:
         super().__init__()
-        self.layer, self.rotary, self.cache, self.is_window = layer, rotary, _Cache(), is_window
+        self.layer, self.rotary, self.cache = layer, rotary, _Cache()
 
     def forward(
-        self, x: torch.Tensor, position: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+        self, x: torch.Tensor, position: torch.Tensor, at: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        slots = _Slots(keys, values, position % keys.shape[2] if self.is_window else position, self.cache)
+        slots = _Slots(keys, values, at, self.cache)
         seen = (torch.arange(keys.shape[2])[None] <= position[:, None])[None, None]
         mask = torch.where(seen, 0.0, torch.finfo(x.dtype).min).to(x.dtype)
         return self.call(x, position, slots, mask), slots.keys, slots.values
@@ -198,7 +201,7 @@ def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, 
             if hasattr(each, "layer_idx"):
                 each.layer_idx = 0
         prefix = next(key for key, each in model.named_modules() if each is layer)
-        module = _Layer(layer, base.rotary_emb, attention in _SLIDING)
+        module = _Layer(layer, base.rotary_emb)
         with explained(f"{name}: layer {numbers[0]} cannot be called as decoders of transformers mostly are"):
             sizes = _kept(module, config)
             replace_linears(layer, types[1], types[0], filter=_quantised(config, prefix), on_meta=True)

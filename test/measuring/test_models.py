@@ -85,7 +85,8 @@ def test_experts_and_windows() -> None:
     expert = 3 * 256 * 256 * 17 / 32 + 3 * 256 * 2
     assert stored - one == 6 * expert
     assert one < full.weight_bytes(4)[1] < full.weight_bytes(1000)[1] == pytest.approx(stored)
-    assert [each.shape for each in full.arguments(3, 63)[2:]] == [(3, 2, 64, 64)] * 2
+    assert [each.shape for each in full.arguments(3, 63)[3:]] == [(3, 2, 64, 64)] * 2
+    assert [each.arguments(3, 63)[2].item() for each in (sliding, full)] == [31, 63]
 
 
 def test_head_is_modelled(tmp_path: Path) -> None:
