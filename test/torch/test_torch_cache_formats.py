@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import mxcomp.torch
@@ -196,6 +196,7 @@ def test_sizes(data: st.DataObject) -> None:
         data.draw(st.sampled_from([64, 96, 128, 192] if mx else [16, 48, 64, 80, 128])), data.draw(st.integers(1, 3)),
         data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5)), data.draw(st.integers(20, 100)),
     )  # fmt: skip
+    assume(case.queries * case.key_heads * case.group > 1)  # a single query is left to IREE
     page = data.draw(st.sampled_from([0, 8, 16, 32, 48]))  # the kernel is for multiples of 16
     check(replace(case, page=page, length=page * data.draw(st.integers(2, 5)) or case.length))
 
