@@ -108,13 +108,7 @@ class _Growing:
         if not chain.read(op):
             return set()
         users = [use.owner.operation for value in values or list(op.results) for use in value.uses]
-        return {at for user in users if (at := self._of_block(user)) not in self.inside}
-
-    def _of_block(self, op: ir.Operation) -> ir.Operation:
-        while op.block != self.block:
-            assert op.parent is not None
-            op = op.parent.operation
-        return op
+        return {at for user in users if (at := graph.in_block(user, self.block)) not in self.inside}
 
 
 def _is_made(value: ir.Value, ops: Collection[ir.Operation]) -> bool:
@@ -124,12 +118,9 @@ def _is_made(value: ir.Value, ops: Collection[ir.Operation]) -> bool:
 
 def _source(value: ir.Value, ops: Collection[ir.Operation]) -> ir.Value:
     """Returns the tensor of the chain whose reshape a value is."""
-    while (made := graph.producer(value)) is not None and made in ops and made.name in _RESHAPES:
+    while (made := graph.producer(value)) is not None and made in ops and made.name in graph.RESHAPES:
         value = made.operands[0]
     return value
-
-
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 def _replace(ranking: ir.Operation, found: Chain) -> None:

@@ -20,7 +20,7 @@ Rotations are then no dispatch of their own, nor is cutting values out of a prod
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
@@ -39,7 +39,7 @@ OPTIONS = ("reference",)
 
 _MOST = 4096
 """The largest number of elements that a workgroup computes: its threads compute a few each."""
-_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "util.optimization_barrier")
+_VIEWS = (*graph.RESHAPES, "util.optimization_barrier")
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -85,32 +85,16 @@ def _joins(op: ir.Operation, roots: Sequence[ir.Operation]) -> bool:
         return False
     if any(str(build.element(each)) != rows.element for each in (other.results[0], *new)):
         return False
-    if any(_region(user) != region for user in _readers(keys[0].results[0])):
+    if any(_region(user) != region for user in graph.readers(keys[0].results[0], _VIEWS)):
         return False
-    is_behind = all(region.is_before_in_block(_in_block(user, region)) for user in _readers(other.results[0]))
+    behind = (graph.in_block(user, region.block) for user in graph.readers(other.results[0], _VIEWS))
+    is_behind = all(map(region.is_before_in_block, behind))
     return is_behind and all(map(_is_taken, composing.leaves([other.results[0], *new])))
 
 
 def _count(value: ir.Value) -> int:
     """Returns the number of elements, 0 where that is dynamic."""
     return math.prod(size or 0 for size in build.static_sizes(value))
-
-
-def _readers(value: ir.Value) -> Iterator[ir.Operation]:
-    """Yields the readers of a value, also through views."""
-    for use in value.uses:
-        op = use.owner.operation
-        if op.name in _VIEWS:
-            yield from _readers(op.results[0])
-        else:
-            yield op
-
-
-def _in_block(op: ir.Operation, beside: ir.Operation) -> ir.Operation:
-    """Returns the operation in the block of another one that contains `op`."""
-    while op.block != beside.block and op.parent is not None:
-        op = op.parent.operation
-    return op
 
 
 def _is_taken(leaf: ir.Value) -> bool:

@@ -72,7 +72,7 @@ def _with_norm(together: Sequence[Product], whole: Product) -> Product:
         return whole
     rows, *vectors = (str(build.element(value)) for value in found.operands)
     of_products = {user for each in together for user in _before(each.op, source)}
-    readers = _readers(source) - of_products
+    readers = set(graph.readers(source, graph.RESHAPES)) - of_products
     with whole.op.location:
         norm = Norm(block_quantiser.norm_text(found), len(found.sums), tuple(vectors), bool(readers))
     if rows != whole.kernel.element or not whole.kernel.takes(norm) or not set(vectors) <= _WIDTHS:
@@ -89,18 +89,6 @@ def _before(op: ir.Operation, source: ir.Value) -> set[ir.Operation]:
     """Returns a product, and what extends the rows that it reads."""
     made = graph.producer(op.operands[0])
     return {op} if made is None or op.operands[0] == source else {op, made}
-
-
-def _readers(value: ir.Value) -> set[ir.Operation]:
-    """Returns the operations that read a tensor, also through reshapes."""
-    found = set[ir.Operation]()
-    for use in value.uses:
-        user = use.owner.operation
-        found |= _readers(user.results[0]) if user.name in _RESHAPES else {user}
-    return found
-
-
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 def _together(found: Sequence[Product], cus: int) -> list[list[Product]]:
@@ -166,7 +154,7 @@ def _move_reshapes(value: ir.Value) -> None:
     """Moves reshapes of a tensor behind it: they stood in front."""
     for use in value.uses:
         user = use.owner.operation
-        if user.name in _RESHAPES:
+        if user.name in graph.RESHAPES:
             user.move_after(value.owner.operation)
             _move_reshapes(user.results[0])
 

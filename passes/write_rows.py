@@ -47,7 +47,6 @@ _Found: TypeAlias = tuple[Update, Rows]
 _IMPORT = "hal.tensor.import"
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
 _CALLS = ("util.call", "func.call")
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _PARTS = (8, 4, 2, 3, 5, 7)
 """The numbers of workgroups for a single group of positions, of which the first that divides it is taken."""
 
@@ -112,7 +111,7 @@ def _users(value: ir.Value) -> Iterator[ir.Operation]:
     for use in value.uses:
         op = use.owner.operation
         yield op
-        if op.name in _VIEWS:
+        if op.name in graph.VIEWS:
             yield from _users(op.results[0])
 
 

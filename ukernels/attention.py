@@ -23,7 +23,7 @@ from mxcomp.formats import element_format
 from mxcomp.mlir import build
 from mxcomp.mlir.inline import insert
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, part, select
+from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, most, part, select
 from mxcomp.ukernels.softmax import LOWEST, added, exp2, inverse, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND
 
@@ -346,9 +346,9 @@ class VisibleKeys:
         """
         (start, end, is_blind), (other_start, other_end, _) = self.of(first), self.of(last)
         if is_blind is None:
-            return start, end if self._reach is None else _larger(end, other_end)
+            return start, end if self._reach is None else most(end.here, other_end.here)
         low, high = (each.here for each in (start, other_start))
-        return select(low < high, low, high), _larger(end, other_end)
+        return select(low < high, low, high), most(end.here, other_end.here)
 
     def by_all(self, first: Index, last: Index) -> tuple[Index, Index]:
         """Returns the first key, and the end of keys, that all of a range of queries see."""
@@ -356,11 +356,6 @@ class VisibleKeys:
         if is_blind is None or is_last_blind is None:
             return start, end
         return select(is_last_blind, self._keys, start), select(is_blind, 0, end)
-
-
-def _larger(one: Index, other: Index) -> Index:
-    one, other = one.here, other.here
-    return select(one < other, other, one)
 
 
 def clamped(number_: ir.Value) -> ir.Value:

@@ -35,7 +35,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.attention_mx_rows import GROUPS, INTRINSIC, MFMA, ROWS, STEP, VALUES, Rows, Staged, read_ahead
-from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, loop, select, uniform
+from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, least, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.softmax import LOWEST, exp2, maximum, number, of_column, splat, swapped, tree
@@ -236,7 +236,7 @@ class _Kernel:
         own = self.first + self.wave * (spec.columns * ROWS) + self.column
         rows = [own + i * ROWS for i in range(spec.columns)]
         last = Index.of(spec.queries - 1)
-        self.rows = [(row if spec.queries % spec.tile == 0 else _least(row, last)).here for row in rows]
+        self.rows = [(row if spec.queries % spec.tile == 0 else least(row, last)).here for row in rows]
         self._bound()
         key_head = (self.head // spec.shared).here
         self.keys, self.values = (
@@ -252,13 +252,13 @@ class _Kernel:
         if not spec.is_causal:
             share = -(-spec.steps // spec.splits)
             self.begin = (self.split * share).here
-            self.steps = _least(self.begin + share, Index.of(spec.steps))
-            self.bounds, self.whole = [keys] * spec.columns, _least(self.steps, keys // STEP)
+            self.steps = least(self.begin + share, Index.of(spec.steps))
+            self.bounds, self.whole = [keys] * spec.columns, least(self.steps, keys // STEP)
             return
         self.begin = Index.of(0)
-        self.bounds = [_least(row + 1, keys) for row in self.rows]
-        self.steps = ((_least(self.first + spec.tile, keys) + (STEP - 1)) // STEP).here
-        self.whole = (_least(self.first + 1, keys) // STEP).here
+        self.bounds = [least(row + 1, keys) for row in self.rows]
+        self.steps = ((least(self.first + spec.tile, keys) + (STEP - 1)) // STEP).here
+        self.whole = (least(self.first + 1, keys) // STEP).here
 
     def write(self) -> None:
         """Phases, in turns: weights of scores; then values by weights, and the next keys by queries."""
@@ -286,7 +286,7 @@ class _Kernel:
                 if compares:
                     scores = self._seen(step, scores)
                 weights, states = self._weighed(scores, states)
-                _barrier()
+                builder.fenced_barrier()
                 builder.set_priority(1)
                 totals = [
                     _mfma(self._ones(), *each) for each in zip(weights, [each.total for each in states], strict=True)
@@ -316,7 +316,7 @@ class _Kernel:
     def _meet(self, steps: int) -> None:
         """Waits for all waves, and for what each of them has copied, but for so many latest steps."""
         builder.wait_groups(2 * steps)
-        _barrier()
+        builder.fenced_barrier()
 
     def _load_query(self, row: Index) -> list[Factor]:
         """Loads a query's factors, with zeros behind its last element."""
@@ -527,16 +527,6 @@ def _mfma(one: Factor, other: Factor, sums: ir.Value) -> ir.Value:
     result = builder.scaled_mfma(MFMA, one, other, sums)
     builder.sched_barrier()
     return result
-
-
-def _barrier() -> None:
-    builder.sched_barrier()
-    builder.s_barrier()
-    builder.sched_barrier()
-
-
-def _least(one: Index, other: Index) -> Index:
-    return select(one < other, one, other)
 
 
 def _alone(name: str, *operands: ir.Value) -> ir.Value:

@@ -28,7 +28,7 @@ from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, VisibleKeys, kept
-from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, part, select, uniform
+from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
 from mxcomp.ukernels.waves import LANES
 
@@ -227,14 +227,14 @@ class _Prefill:
         spec = self.spec
         last = self.first + (spec.tile - 1)
         if spec.queries % spec.tile:
-            last = _least(last, Index.of(spec.queries - 1))
+            last = least(last, Index.of(spec.queries - 1))
         start, self.keys = self.visible.around(self.first, last)
         self.begin = (start // STEP).here
         self.steps = ((self.keys + (STEP - 1)) // STEP).here
         inner, end = self.visible.by_all(self.first, last)
         has_starts = spec.reach is not None and bool(spec.reach.starts)
-        self.inner = _least((inner + (STEP - 1)) // STEP, self.steps).here if has_starts else self.begin
-        self.outer = _least(end // STEP, self.steps).here
+        self.inner = least((inner + (STEP - 1)) // STEP, self.steps).here if has_starts else self.begin
+        self.outer = least(end // STEP, self.steps).here
 
     def write(self) -> None:
         """Phases, in turns: powers of scores; then values by powers, and the next keys by queries."""
@@ -256,7 +256,7 @@ class _Prefill:
                 weights, state = self._weighed(found, state)
                 fragments = self._read_ahead([*self._values(step), *self._keys(step + 1)])
                 if spec.waves == STAGGERED:
-                    _barrier()
+                    builder.fenced_barrier()
                     builder.set_priority(1)
                 following = self._load_masks(step + 1)
                 state = self._added(fragments, weights, state, self._moves(step))
@@ -272,7 +272,7 @@ class _Prefill:
         if self.inner is not self.begin:
             carried = loop(self.inner, turn(True), *carried, start=begin)
         carried = loop(self.outer, turn(False), *carried, start=self.inner)
-        following = self.outer if self.inner is self.begin else _most(self.inner, self.outer)
+        following = self.outer if self.inner is self.begin else most(self.inner, self.outer)
         *_, state = loop(self.steps, turn(True), *carried, start=following)
         if spec.waves == STAGGERED:
             with builder.when(self.wave < STAGGERED // 2):
@@ -282,7 +282,7 @@ class _Prefill:
     def _meet(self, in_flight: int | None = None) -> None:
         """Waits for all waves, and for what each of them has copied; by default for the following phase."""
         builder.wait_groups(2 * max(0, self.spec.slots - 3) if in_flight is None else in_flight)
-        _barrier()
+        builder.fenced_barrier()
 
     # Memory
 
@@ -340,7 +340,7 @@ class _Prefill:
         """Returns the query of a wave's row; those beyond the last query repeat it."""
         spec = self.spec
         query = self.first + self.wave * ROWS + row
-        return (query if spec.queries % spec.tile == 0 else _least(query, Index.of(spec.queries - 1))).here
+        return (query if spec.queries % spec.tile == 0 else least(query, Index.of(spec.queries - 1))).here
 
     def _moves(self, step: Index) -> Iterator[None]:
         """Starts copies, some behind each matrix instruction."""
@@ -526,17 +526,3 @@ def _mfma(one: ir.Value, other: ir.Value, sums: ir.Value) -> ir.Value:
     result = builder.mfma((ROWS, ROWS, DEPTH), one, other, sums)
     builder.sched_barrier()
     return result
-
-
-def _barrier() -> None:
-    builder.sched_barrier()
-    builder.s_barrier()
-    builder.sched_barrier()
-
-
-def _least(one: Index, other: Index) -> Index:
-    return select(one < other, one, other)
-
-
-def _most(one: Index, other: Index) -> Index:
-    return select(one < other, other, one)

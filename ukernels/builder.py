@@ -155,6 +155,13 @@ def s_barrier() -> None:
     rocdl.SBarrierOp()
 
 
+def fenced_barrier() -> None:
+    """Synchronises all waves; LLVM moves nothing past it, in either direction."""
+    sched_barrier()
+    s_barrier()
+    sched_barrier()
+
+
 def lds_barrier() -> None:
     """Synchronises all waves after each has completed its reads from, and writes to, LDS."""
     amdgpu.LDSBarrierOp()

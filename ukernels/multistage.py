@@ -229,9 +229,7 @@ class Multistage(Gemm):
     def _barrier(self) -> None:
         """Synchronises waves when the next step has arrived. Waiting for a value in registers needs no barrier."""
         builder.wait_groups(self.stages - 3)
-        sched_barrier()
-        s_barrier()
-        sched_barrier()
+        builder.fenced_barrier()
 
     # Epilogue
 

@@ -15,7 +15,7 @@ from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import gates, norms, quantiser
 from mxcomp.matching.decision import decision_of
-from mxcomp.matching.elements import RESHAPES, Index
+from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, is_inside
 from mxcomp.mlir import build, graph
@@ -97,17 +97,7 @@ def _norm(found: Activations) -> Norm | None:
     if rows not in SOURCE_BITS or SOURCE_BITS[rows] != found.bits or any(each not in SOURCE_BITS for each in vectors):
         return None
     own = {reading.user for reading in producer.readings}
-    return norm if all(user in own for user in _readers(found.source)) else None
-
-
-def _readers(value: ir.Value) -> Iterator[ir.Operation]:
-    """Yields the operations that read a value, also through reshapes."""
-    for use in value.uses:
-        op = use.owner.operation
-        if op.name in RESHAPES:
-            yield from _readers(op.results[0])
-        else:
-            yield op
+    return norm if all(user in own for user in graph.readers(found.source, graph.VIEWS)) else None
 
 
 def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Problem) -> Activations | str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise
 
 _ELEMENTWISE = ("arith.", "math.")
 """Operations on tensors that are elementwise."""
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 STORED_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 """The element types that a kernel of a matmul may store, with their bytes."""
 
@@ -38,7 +37,7 @@ def _stored_type(op: ir.Operation, most_read: int | None) -> str:
         if len(users) != 1:
             return found
         (user,) = users
-        if not (is_elementwise(user) or user.name in _RESHAPES or user.name.startswith(_ELEMENTWISE)):
+        if not (is_elementwise(user) or user.name in graph.RESHAPES or user.name.startswith(_ELEMENTWISE)):
             return found
         inputs = list(user.operands)[: -1 if is_elementwise(user) else None]
         if most_read is not None and _alike(inputs, value) > most_read:

@@ -32,7 +32,6 @@ from mxcomp.ukernels.linear import Linear
 MATMUL = "linalg.matmul"
 _ELEMENTS = ("bf16", "f16")
 _STORED = ("util.global.load", "hal.tensor.import", "arith.constant", "util.optimization_barrier")
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 _MATRIX = 2
 
 
@@ -93,7 +92,7 @@ def _with_what_follows(found: Product) -> Product:
 def _with_residual(found: Product) -> Product:
     """Adds a tensor of the result's type that is added to it, whatever dimensions its rows have."""
     value = found.last.results[0]
-    while (user := graph.only_user(value.owner.operation)) is not None and user.name in _RESHAPES:
+    while (user := graph.only_user(value.owner.operation)) is not None and user.name in graph.RESHAPES:
         value = user.results[0]
     *_, columns = build.static_sizes(value)
     if user is None or columns != found.kernel.columns or not is_elementwise(user) or len(inputs(user)) != 2:

@@ -23,8 +23,6 @@ ROOTS = ("math.rsqrt", "math.sqrt")
 LONGEST = 32768
 """The largest number of elements of a row that a workgroup reads more than once."""
 
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
-
 
 def find(total: ir.Operation) -> list[ir.Operation]:
     """Returns the operations of the norm whose first reduction is a sum along rows, in order; none if there is none.
@@ -41,7 +39,7 @@ def find(total: ir.Operation) -> list[ir.Operation]:
         inside.append(op)
         values.append(op.results[0])
         whole = _with_producers(inside, rows)
-        if build.static_sizes(op.results[0]) == rows and op.name not in _RESHAPES and _returns(whole, op):
+        if build.static_sizes(op.results[0]) == rows and op.name not in graph.RESHAPES and _returns(whole, op):
             best = whole
     return best if any(map(_takes_root, best)) else []
 
@@ -73,7 +71,7 @@ def _fits(op: ir.Operation, rows: list[int | None]) -> bool:
     if len(op.results) != 1 or is_narrow(build.element(op.results[0])):
         return False
     sizes = build.static_sizes(op.results[0])
-    if op.name in _RESHAPES:
+    if op.name in graph.RESHAPES:
         return _squeezed(sizes) == _squeezed(rows[:-1])
     is_whole = sizes == rows or _squeezed(sizes) == _squeezed(rows[:-1])
     return is_whole and (is_sum(op) or (_is_plain(op) and only_calculates(op)))
@@ -105,7 +103,13 @@ def _with_producers(inside: list[ir.Operation], rows: list[int | None]) -> list[
     while pending:
         for operand in pending.pop().operands:
             op = graph.producer(operand)
-            if op is None or op in found or op.block != inside[0].block or op.name in _RESHAPES or not _fits(op, rows):
+            if (
+                op is None
+                or op in found
+                or op.block != inside[0].block
+                or op.name in graph.RESHAPES
+                or not _fits(op, rows)
+            ):
                 continue
             if all(use.owner.operation in found for use in op.results[0].uses):
                 found.add(op)
@@ -179,7 +183,7 @@ class _Reader:
 
     def _computed(self, value: ir.Value) -> Node:
         op = graph.producer(value)
-        if op is not None and op.name in _RESHAPES:
+        if op is not None and op.name in graph.RESHAPES:
             return self.node(op.operands[0])
         if op is None or not graph.is_in_dispatch(op) or _captures(op):
             raise _UnknownError

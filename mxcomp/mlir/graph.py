@@ -110,7 +110,8 @@ def producer(value: ir.Value) -> ir.Operation | None:
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+VIEWS = (*RESHAPES, "tensor.cast")
 
 
 def look_through(value: ir.Value, names: Collection[str]) -> ir.Value:
@@ -122,7 +123,25 @@ def look_through(value: ir.Value, names: Collection[str]) -> ir.Value:
 
 def look_through_views(value: ir.Value) -> ir.Value:
     """Follows a value through reshapes and casts."""
-    return look_through(value, _VIEWS)
+    return look_through(value, VIEWS)
+
+
+def readers(value: ir.Value, through: Collection[str]) -> Iterator[ir.Operation]:
+    """Yields the operations that read a value, also what operations of the names `through` make of it."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in through:
+            yield from readers(op.results[0], through)
+        else:
+            yield op
+
+
+def in_block(op: ir.Operation, block: ir.Block) -> ir.Operation:
+    """Returns the operation of a block that contains `op`, or is it."""
+    while op.block != block:
+        assert op.parent is not None, "an operation of another function"
+        op = op.parent.operation
+    return op
 
 
 def only_user(op: ir.Operation) -> ir.Operation | None:

@@ -11,7 +11,7 @@ from iree.compiler.dialects import arith
 from mxcomp.mlir import assumptions, build
 from mxcomp.mlir.assumptions import Range
 
-__all__ = ["Index", "assume", "both", "i32", "i32_type", "select", "to_i32", "unsigned"]
+__all__ = ["Index", "assume", "both", "i32", "i32_type", "least", "most", "select", "to_i32", "unsigned"]
 
 _MOST = 2**24
 """A number above any number of K tiles."""
@@ -102,6 +102,14 @@ def _binary(op: Callable[..., ir.OpView], left: Index, right: Index | int) -> In
 
 def select(condition: ir.Value, yes: Index | ir.Value | int, no: Index | ir.Value | int) -> Index:
     return Index.of(arith.SelectOp(condition, Index.of(yes).value, Index.of(no).value).result)
+
+
+def least(one: Index, other: Index) -> Index:
+    return select(one < other, one, other)
+
+
+def most(one: Index, other: Index) -> Index:
+    return select(one < other, other, one)
 
 
 def unsigned(value: ir.Value) -> Index:

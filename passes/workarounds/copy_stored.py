@@ -34,15 +34,13 @@ WORKAROUND = Workaround(
     stock=Computes(),
 )
 
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
-
 
 def run(module: ir.Operation, options: Options) -> None:
     """Copies values below `module` that variables have in common, or that are known."""
     stored = set[ir.Value]()
     with module.context:
         for op in [op for op in graph.walk(module, bodies=False) if op.name == STORE]:
-            value = graph.look_through(op.operands[0], _VIEWS)
+            value = graph.look_through_views(op.operands[0])
             if not overwriting.is_tensor(value):
                 continue
             if value in stored or _is_of_another(value, op.attributes[SYMBOL]) or _is_constant(value):

@@ -58,7 +58,7 @@ def summed(x: ir.Value) -> ir.Value:
 
 
 def norm(case: Case, x: ir.Value, *vectors: ir.Value) -> ir.Value:
-    """As PyTorch's models spell it."""
+    """A norm as PyTorch's models spell it."""
 
     def root(total: ir.Value) -> ir.Value:
         return math_.RsqrtOp(mx.add(mx.divide(total, float(case.k)), EPSILON)).result
@@ -145,7 +145,7 @@ def check(case: Case, seed: int = 0) -> None:
     "case", [Case(16, 64, 544), pytest.param(Case(9, 64, 8192, "layer", "f32"), marks=pytest.mark.slow)]
 )
 def test_rows_that_are_packed(case: Case) -> None:
-    """Of more rows one dispatch normalises, quantises and packs them."""
+    """One dispatch of more than four rows normalises, quantises and packs them."""
     packed, apart = (program(case, returns_norm=reads, fuse_quantisers="off") for reads in (False, True))
     assert len(packed.report.launches) == len(apart.report.launches) - 1
     exact, drawn = (arguments(case, 0, is_exact) for is_exact in (True, False))

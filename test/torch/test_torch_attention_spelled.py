@@ -148,7 +148,7 @@ def test_sizes(data: st.DataObject) -> None:
 
 
 class Blind(torch.nn.Module):
-    """Of f16, whose queries see no key by what is added to scores: a mask that is given, or known."""
+    """Queries in f16 see no key, by a mask that is added to scores, and is given or known."""
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         low = torch.finfo(torch.float16).min

@@ -190,7 +190,7 @@ def test_sizes(data: st.DataObject) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("queries", [None, 40])
 def test_scores_that_are_scaled(queries: int | None) -> None:
-    """As programs spell it that do not multiply queries before these are quantised."""
+    """Scores may be multiplied, and not queries before these are quantised: programs spell it so."""
     rng, count, shapes = np.random.default_rng(0), 80, ((80, 64), (160, 64), (64, 160))
     form = Form(0.3, 150, queries, "E4M3")
     made = [rng.standard_normal((2, *shape)) for shape in shapes]

@@ -38,7 +38,7 @@ def check(tokens: int, experts: int, top_k: int, kind: str) -> None:
 
 
 def test_results() -> None:
-    """Of several tokens, whose reductions are in parts and in several turns of a workgroup."""
+    """Reductions of several tokens are in parts, and take several turns of a workgroup."""
     check(6, 48, 5, "f16")
 
 
