@@ -25,7 +25,8 @@ that show the fault, which can be filed as it is. The tables follow the order of
 
 `test/passes/test_workarounds.py` has a stock IREE compile each report. When a test says that a fault is no more, the
 pass goes, with its report, its test and its name in `passes/workarounds/__init__.py`. A new release of IREE is a reason
-to look at all of them: each says the releases it is for. Where nothing stands under "upstream", no issue was found.
+to look at all of them: each says the releases it is for. Issues and pull requests of IREE and LLVM were searched in
+November 2026: where nothing stands under "upstream", none was about the fault, and the report is there to be filed.
 
 A new workaround is these three files and the name.
 What a model cannot have from a plugin, as a stock iree-compile would get it wrong, `mxcomp/plugin/stock.py` refuses by

@@ -27,6 +27,7 @@ from mxcomp.passes.workarounds.legalise_overwriting import SLICES, copy, places_
 WORKAROUND = Workaround(
     fault="A constant that is sorted with other tensors is written to, and cannot be.",
     stock=Refuses("restricted to workgroup distributed contexts"),
+    upstream="https://github.com/iree-org/iree/pull/24658",
 )
 
 

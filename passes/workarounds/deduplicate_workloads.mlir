@@ -1,9 +1,10 @@
 // Workgroups are counted by another operand where a workload has one twice. deduplicateWorkloads (FoldUniformOperands)
-// gives no new ordinal to a workload that it drops, so workload.ordinal is 0 where it was that of the second %n: %k
-// workgroups are launched for each row where there are %n columns. Here ordinals 1 and 2 are both %n: 1 is expected of
-// both at executable-sources, and 0 is found for the second. Nor does workgroup_count_from_slice lose its operand, so
-// that numbers of workloads behind a dropped one refer to what stands in front of them. What a kernel stores is right,
-// as its workgroups loop over tiles; it is slow where they are too few, as here with %k = 1.
+// gives no new ordinal to a workload that it drops (since iree-org/iree#22187: newOrdinals has no entry for it), so
+// workload.ordinal is 0 where it was that of the second %n: %k workgroups are launched for each row where there are %n
+// columns. Here ordinals 1 and 2 are both %n: 1 is expected of both at executable-sources, and 0 is found for the
+// second. Nor does workgroup_count_from_slice lose its operand, so that numbers of workloads behind a dropped one refer
+// to what stands in front of them. What a kernel stores is right, as its workgroups loop over tiles; it is slow where
+// they are too few, as here with %k = 1.
 //
 //     iree-compile deduplicate_workloads.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 --compile-to=executable-sources
 

@@ -2,6 +2,8 @@
 // operands are promoted to shared memory with a swizzle for blocks of 32 (iree-org/iree#23175), whose hint then has no
 // allocation to refer to. Elements of 4, 6 or 8 bits alike; with one row it is no scaled MFMA, and compiles.
 //
+//     error: expected swizzle_hint operand to be defined by a memref.alloc
+//
 //     iree-compile extend_elements.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o extend_elements.vmfb
 
 #lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>

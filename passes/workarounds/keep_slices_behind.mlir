@@ -3,6 +3,9 @@
 // kernel stores is left for one workgroup. It compiles where the slice begins at [0, 0], where the RHS is no bitcast of
 // bytes, and where the slice is taken of the product itself.
 //
+//     error: 'vector.transfer_write' op write affecting operations on global resources are restricted to workgroup distributed contexts.
+//     error: 'func.func' op failed on workgroup distribution verification
+//
 //     iree-compile keep_slices_behind.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o keep_slices_behind.vmfb
 
 #mn = affine_map<(m, n) -> (m, n)>

@@ -1,5 +1,6 @@
 // Threads race over the accumulator of an exclusive scan. All threads of a workgroup add up one accumulator in shared
-// memory, without waiting for each other. An inclusive scan is right.
+// memory, without waiting for each other, as the pipeline LLVMGPUDistribute does not distribute it
+// (iree-org/iree#20358). An inclusive scan is right.
 //
 //     iree-compile legalise_exclusive_scans.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_exclusive_scans.vmfb
 //     iree-run-module --device=hip --module=legalise_exclusive_scans.vmfb --input=4x64xf32=1 --expected_output=4x2xf32=62,63,62,63,62,63,62,63

@@ -1,5 +1,6 @@
 // Threads read what a scan adds up while it is being filled. The fill becomes part of the scan's dispatch: one thread
-// fills memory that all of the workgroup share, and the others read it without a barrier.
+// fills memory that all of the workgroup share, and the others read it without a barrier. Other producers are
+// dispatches of their own since iree-org/iree#24651, fills are not.
 //
 //     iree-compile legalise_filled_scans.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_filled_scans.vmfb
 //     iree-run-module --device=hip --module=legalise_filled_scans.vmfb --input=65x32xf32=0 --expected_output=65x32xf32=5

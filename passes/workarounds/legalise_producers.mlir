@@ -3,6 +3,8 @@
 // by every workgroup. The check for it (isUnfusableInit) asks for an interface that map_store does not have; scatter
 // was mended in the pull request named below.
 //
+//     error: 'vector.transfer_write' op write affecting operations on global resources are restricted to workgroup distributed contexts.
+//
 //     iree-compile legalise_producers.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_producers.vmfb
 
 func.func @main(%x: tensor<17x64xf32>) -> tensor<17x64xf32> {

@@ -1,5 +1,8 @@
 // A sort that has an operand twice does not compile. A sort writes over its operands. Where one of them is there twice,
-// as CSE makes it, the dispatch has one tensor to write over for two results.
+// as CSE makes it, the dispatch has one tensor to write over for two results. Operands that are not written over, as
+// iree-org/iree#24658 has them, would mend it.
+//
+//     error: 'vector.transfer_write' op write affecting operations on global resources are restricted to workgroup distributed contexts.
 //
 //     iree-compile legalise_sorts.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_sorts.vmfb
 //     iree-run-module --device=hip --module=legalise_sorts.vmfb --input=1x4xf32=4,3,2,1 --input=1x4xi32=0,1,2,3 --expected_output=1x4xf32=1,2,3,4 --expected_output=1x4xi32=3,2,1,0 --expected_output=1x4xi32=3,2,1,0

@@ -2,6 +2,8 @@
 // a dimension of size 1 has no meaning, as one element is taken there. The verifier of memref.subview refuses what the
 // slice becomes: the stride of a dropped dimension is multiplied by the step, and not found among those of the source.
 //
+//     error: expected result type to be 'memref<2x1x1x1x1x32xi8, strided<[64, 32, 64, 32, 32, 1], offset: 32>, …>'
+//
 //     iree-compile legalise_steps.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_steps.vmfb
 
 func.func @main(%x: tensor<2x2x1x32xi8>) -> tensor<2x8xi32> {

@@ -2,6 +2,8 @@
 // at b * 32 + i of a row, and is computed together with a matrix times one row, whose reduction the lanes of a wave
 // share.
 //
+//     error: failed to pack reduction dimensions for partial reduction
+//
 //     iree-compile split_subscripts.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o split_subscripts.vmfb
 
 #blocks = affine_map<(m, b, i) -> (m, b, i)>

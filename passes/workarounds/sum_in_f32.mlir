@@ -2,6 +2,8 @@
 // each product to bf16 and adds in bf16, as exporters write a matmul of bf16 by parts. One that adds in f32 and rounds
 // the sum compiles.
 //
+//     error: 'func.func' op failed to distribute
+//
 //     iree-compile sum_in_f32.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o sum_in_f32.vmfb
 
 func.func @main(%a: tensor<2x16x64xf32>, %b: tensor<16x2x2x32xf8E4M3FN>, %bs: tensor<16x2x2xf8E8M0FNU>) -> tensor<16x2x16xbf16> {

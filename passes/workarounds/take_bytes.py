@@ -23,6 +23,7 @@ from mxcomp.passes.workarounds import Refuses, Workaround
 WORKAROUND = Workaround(
     fault="Arguments and results of 4- and 6-bit floats cannot be compiled.",
     stock=Refuses("hal.element_type' op unsupported element type"),
+    upstream="https://github.com/iree-org/iree/pull/20867",
 )
 
 

@@ -2,6 +2,9 @@
 // a result of i4, in rows of 34 elements: a lane stores one element, half a byte. Where rows are such that a lane
 // stores whole bytes it compiles.
 //
+//     error: failed to legalize operation 'vector.store' that was explicitly marked illegal
+//     error: 'func.func' op failed to emulate bit width
+//
 //     iree-compile unpack_elements.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o unpack_elements.vmfb
 
 func.func @main(%x: tensor<16x34xf32>) -> tensor<16x17xi8> {

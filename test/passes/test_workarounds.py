@@ -141,6 +141,7 @@ def test_reports_say_how_to_see_it() -> None:
         fill = getattr(KNOWN[name].stock, "fill", 0)
         assert not fill or f" MALLOC_PERTURB_={fill} iree" in report.text, name
         assert report.outputs or not isinstance(KNOWN[name].stock, Computes), name
+        assert not isinstance(known := KNOWN[name].stock, Refuses) or re.search(known.says, report.text), name
         assert report.text.startswith(f"// {KNOWN[name].fault[:60]}"), name
 
 
