@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from iree.compiler import ir
 
@@ -74,8 +74,7 @@ tile of accumulators is a tile of the next operand.
 # Operands
 
 
-@dataclass(frozen=True)
-class KTile:
+class KTile(NamedTuple):
     """The number of a K tile, separate for elements and scales: an out-of-bounds one differs for each."""
 
     elements: Index
@@ -97,8 +96,7 @@ class Tiled:
         self.k_tiles = Index.of(build.dim(elements, 1))
         self._size = MFMA.lane_bytes(self.element)
         self._pieces, self._unit = PIECES[self._size], LANES * self._size
-        self._source = packed_buffer(elements, self.k_tiles, self._size)
-        self._scale_source = packed_buffer(scales, self.k_tiles)
+        self._source, self._scale_source = (packed_buffer(each, self.k_tiles) for each in (elements, scales))
         self._beyond = [-(-BEYOND // (self.all_fragments * size)) for size in (self._unit, LANES)]
 
     def distribute(self, lane: Index) -> None:

@@ -7,6 +7,7 @@ its scales; elements and scales of one RHS, and of the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +15,9 @@ from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
-from mxcomp.ukernels import builder, family, multistage
-from mxcomp.ukernels.builder import Factor, Index, Values
+from mxcomp.ukernels import family, multistage
 from mxcomp.ukernels.multistage import Multistage
-from mxcomp.ukernels.operands import Operand, Staging, argument_types, packed_buffer
+from mxcomp.ukernels.operands import Staging, argument_types
 from mxcomp.ukernels.waves import LANES, MFMA
 
 # Tiles
@@ -83,56 +83,14 @@ _BOTH = range(2)
 # The kernel
 
 
-class _Flat(Operand):
-    """An operand whose units are bytes."""
-
-    def _opened(self, elements: ir.Value) -> ir.Value:
-        return packed_buffer(elements, self._k_tiles)
-
-
-class _Joined(Operand):
-    """Both matrices as one RHS: a wave multiplies fragments of one, then those of the other."""
-
-    def __init__(self, *of: Operand) -> None:
-        self._of, self.fragments = of, sum(each.fragments for each in of)
-
-    def _part(self, number: int) -> tuple[Operand, int]:
-        which, own = divmod(number, self._of[0].fragments)
-        return self._of[which], own
-
-    def fragment(self, number: int, place: Index) -> ir.Value:
-        of, own = self._part(number)
-        return of.fragment(own, place)
-
-    def scales(self, number: int, slot: Index | int) -> ir.Value:
-        of, own = self._part(number)
-        return of.scales(own, slot)
-
-    def factor(self, fragment: ir.Value, scales: ir.Value, step: int) -> Factor:
-        return self._of[0].factor(fragment, scales, step)
-
-
 class DualPacked(Multistage):
     """Writes the kernel of an instance."""
 
     operands, results = "packed_pair", len(_BOTH)
 
-    def _open(self, *arguments: ir.Value) -> None:
-        k_tiles = self.k_tiles = Index.of(build.dim(arguments[0], 2))
-        left, right = self.instance.elements
-        kinds = (left, self.rows), *[(right, self.columns // self.results)] * self.results
-        of = zip(arguments[::2], arguments[1::2], kinds, self.staging, strict=False)
-        self.sides = tuple(
-            _Flat(elements, scales, kind, fragments, staging, k_tiles)
-            for elements, scales, (kind, fragments), staging in of
-        )
-        self.a, self.b = self.sides[0], _Joined(*self.sides[1:])
-        self._stage()
-
-    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        of_one = self.columns // self.results
-        numbers = range(len(acc))
-        super()._epilogue([acc[i] for which in _BOTH for i in numbers if i // of_one % len(_BOTH) == which], threads)
+    def _pairs(self, *arguments: ir.Value) -> Sequence[tuple[ir.Value, ir.Value]]:
+        operands = arguments[: -self.results]
+        return list(zip(operands[::2], operands[1::2], strict=True))
 
 
 def _is_plain(tile: multistage.Tile) -> bool:

@@ -21,7 +21,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, data_tiled, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
 from mxcomp.ukernels.data_tiled import DataTiled, Tiled, layout_of, stored
-from mxcomp.ukernels.split_k import Flight, Stream
+from mxcomp.ukernels.split_k import Flight, InFlight, Stream
 from mxcomp.ukernels.waves import MFMA, VALUES, Waves
 
 _WAVES = (2, 4)
@@ -59,18 +59,12 @@ _RING_BYTES, _RING_BYTES_ONE_WAVE = 32, 512
 """The bytes in flight of each fragment of weights in a lane; and of all of them, for a wave alone on a SIMD."""
 
 
-class _InFlight(Tiled):
+class _InFlight(Tiled, InFlight):
     """Weights or activations of which a lane has some K tiles of its wave in registers, one per step."""
 
     def __init__(self, waves: int, *of: Any) -> None:
         super().__init__(*of)
         self._waves = waves
-
-    def first(self, tile: Index, has_any: ir.Value) -> Index:
-        return tile
-
-    def scales(self, tile: Index) -> Values:
-        return []
 
     def step(self, tile: Index, step: int) -> list[Values]:
         """Loads scales and elements of the wave's K tile at this distance, if there is one."""

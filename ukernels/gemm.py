@@ -9,6 +9,7 @@ a lane stores 16 bytes of bf16.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
@@ -81,14 +82,22 @@ class Gemm(Kernel):
         self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
 
     def _open(self, *arguments: ir.Value) -> None:
-        lhs, rhs, lhs_scale, rhs_scale, _ = arguments
+        self.k_tiles = Index.of(build.dim(arguments[LHS], 2))
         kinds = [self.row_major if each.is_row_major else self.operand for each in self.staging]
-        k_tiles = self.k_tiles = Index.of(build.dim(lhs, 2))
-        types, staging = self.instance.elements, self.staging
-        self.a = kinds[LHS](lhs, lhs_scale, types[LHS], self.rows, staging[LHS], k_tiles)
-        self.b = kinds[RHS](rhs, rhs_scale, types[RHS], self.columns, staging[RHS], k_tiles)
-        self.sides: tuple[Operand, ...] = self.a, self.b
+        sides = [(LHS, self.rows), *[(RHS, self.columns // self.results)] * self.results]
+        self.sides: tuple[Operand, ...] = tuple(
+            kind(*pair, self.instance.elements[side], fragments, staging, self.k_tiles)
+            for kind, pair, (side, fragments), staging in zip(
+                kinds, self._pairs(*arguments), sides, self.staging, strict=True
+            )
+        )
+        self.of_column = [(x, n) for x in self.sides[RHS:] for n in range(x.fragments)]
         self._stage()
+
+    def _pairs(self, *arguments: ir.Value) -> Sequence[tuple[ir.Value, ir.Value]]:
+        """Returns elements and scales of LHS, and of each RHS."""
+        lhs, rhs, lhs_scale, rhs_scale, _ = arguments
+        return (lhs, lhs_scale), (rhs, rhs_scale)
 
     def _stage(self) -> None:
         """Allocates LDS."""
@@ -122,10 +131,11 @@ class Gemm(Kernel):
         return build.tensor_type([*above, *units, groups, rows, inner], str(result.element_type))
 
     def _store(self, acc: Values, threads: builder.Threads) -> None:
-        """Stores the wave's fragments, row by row."""
+        """Stores the wave's fragments, row by row, of one result behind the other."""
         group, row = self.lane_place
         inner, groups = self.layout.shape.acc_inner, builder.pinned(group % 2 * 2)
         columns = self.columns // self.results
+        acc = [acc[n] for of in range(self.results) for n in range(len(acc)) if n // columns % self.results == of]
         if self.staging[RHS].joined:
             shape = [1, 1, self.rows, columns // 2, 1, 2, 1, inner]
             threads.store(acc, shape, [0, 0, self.row, self.column // 2, group // 2, groups, row, 0])

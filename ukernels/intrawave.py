@@ -257,8 +257,6 @@ Read = dict[_Halved, dict[int, ir.Value]]
 
 class Intrawave(Gemm):
     operand, row_major = _Halved, _RowMajorHalved
-    a: _Halved
-    b: _Halved
     sides: tuple[_Halved, _Halved]
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
@@ -330,7 +328,8 @@ class Intrawave(Gemm):
     def _half_step(self, step: int, is_late: bool) -> None:
         """Computes two quarters: MFMA one after the other, interleaved with reads, and some with copies."""
         quarters = _QUARTERS[2:] if is_late else _QUARTERS[:2]
-        products = [list(product(self.a.halves[m], self.b.halves[n])) for m, n in quarters]
+        lhs, rhs = self.sides
+        products = [list(product(lhs.halves[m], rhs.halves[n])) for m, n in quarters]
         slots: list[list[list[Item]]] = [[[] for _ in part] for part in products]
         for part, read in zip(slots, _READ[2:] if is_late else _READ[:2], strict=True):
             for slot, item in zip(part, self._reads_of(step, *read), strict=False):

@@ -156,9 +156,9 @@ class Multistage(Gemm):
         builder.wait_groups(self.stages - 2)
         builder.lds_barrier()
         first = Index.of(0)
-        scales = {(x, n): x.scales(n, 0) for x in (self.a, self.b) for n in range(x.fragments)}
-        b = [self.b.fragment(n, first) for n in range(self.columns)]
-        a = [self.a.fragment(m, first) for m in range(_ROWS_AHEAD)]
+        scales = {(x, n): x.scales(n, 0) for x in self.sides for n in range(x.fragments)}
+        b = [x.fragment(n, first) for x, n in self.of_column]
+        a = [self.sides[LHS].fragment(m, first) for m in range(_ROWS_AHEAD)]
         acc = [builder.f32_zeros(self._sums)] * (self.rows * self.columns)
         return acc, a, b, scales
 
@@ -185,7 +185,7 @@ class Multistage(Gemm):
 
         `a` are fragments of the next rows, `b` those of this step, and `next_b` of the next one: what is in registers.
         """
-        next_scales = dict(scales)
+        lhs, next_scales = self.sides[LHS], dict(scales)
         for step in range(self.steps):
             here, ahead, free = (self._places(i, step + far) for far in (0, 1, self.stages - 1))
             slot, next_slot = (i % self.slots).here, ((i + 1) % self.slots).here
@@ -199,22 +199,22 @@ class Multistage(Gemm):
                         self._copy_scales(i + self.slots, slot)
                 if is_last:  # of the row before, whose place in registers is free; first of the last row
                     behind = (row - 1) % self.rows
-                    next_scales[self.a, behind] = self.a.scales(behind, next_slot)
+                    next_scales[lhs, behind] = lhs.scales(behind, next_slot)
                 for side, turn in self.copies.get(row, ()):  # into the place of the step before
                     self.sides[side].copy(far_tiles[side], far_step, free[side], [turn])
                 if row == max(self.copies):
                     builder.async_group()
                 is_next, read = divmod(row + _ROWS_AHEAD, self.rows)
-                a.append(self.a.fragment(read, (ahead if is_next else here)[LHS]))
-                left = self.a.factor(a.pop(0), scales[self.a, row], step)
-                for n in range(self.columns):
-                    right = self.b.factor(b[n], scales[self.b, n], step)
+                a.append(lhs.fragment(read, (ahead if is_next else here)[LHS]))
+                left = lhs.factor(a.pop(0), scales[lhs, row], step)
+                for n, (rhs, of_rhs) in enumerate(self.of_column):
+                    right = rhs.factor(b[n], scales[rhs, of_rhs], step)
                     number = row * self.columns + n
                     acc[number] = self._mfma(left, right, acc[number])
                     if row == self.read_rows[n]:
-                        next_b[n] = self.b.fragment(n, ahead[RHS])
+                        next_b[n] = rhs.fragment(of_rhs, ahead[RHS])
                     if is_last and row == n % self.rows:
-                        next_scales[self.b, n] = self.b.scales(n, next_slot)
+                        next_scales[rhs, of_rhs] = rhs.scales(of_rhs, next_slot)
                 # An MFMA issues in 4 of its 16 to 32 cycles: the rest of this row is spread over the others.
                 builder.sched_groups("mfma_wmma", "all_vmem", "ds_read", times=self.columns)
                 sched_barrier()

@@ -25,7 +25,7 @@ from mxcomp.ukernels import builder, dual, quantising
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.softmax import added, of_wave
-from mxcomp.ukernels.split_k import Flight
+from mxcomp.ukernels.split_k import Flight, InFlight
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
 
 BITS = 16
@@ -97,7 +97,7 @@ Parts: TypeAlias = Sequence[tuple[Index, Values]]
 """The numbers of a lane's parts of blocks, and what it has loaded for each."""
 
 
-class Blocks:
+class Blocks(InFlight):
     """LHS: blocks of all rows and their scales in LDS, ordered by block, then by row.
 
     A lane's scales of a K tile lie together: by tile, group of lanes, row, step. Lanes of rows that are not there

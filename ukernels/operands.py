@@ -149,7 +149,7 @@ class Operand:
         self._scale_source = packed_buffer(scales, k_tiles)
 
     def _opened(self, elements: ir.Value) -> ir.Value:
-        return packed_buffer(elements, self._k_tiles, self.staging.fragment_bytes)
+        return packed_buffer(elements, self._k_tiles)
 
     def stage(self) -> None:
         """Allocates LDS for elements."""
@@ -335,11 +335,10 @@ def _strides(shape: Sequence[int | None]) -> list[int | None]:
     return [*[None] * k_tiles, *(prod(size or 1 for size in shape[i + 1 :]) for i in range(k_tiles, len(shape)))]
 
 
-def packed_buffer(operand: ir.Value, k_tiles: Index, fragment_bytes: int | None = None) -> ir.Value:
-    """Returns a packed operand as bytes in global memory: elements, of which a fragment is so many in a lane, or
-    scales."""
-    shape = build.static_sizes(operand)
-    shape = [*shape[:-1], fragment_bytes or shape[-1]]
+def packed_buffer(operand: ir.Value, k_tiles: Index) -> ir.Value:
+    """Returns packed elements or scales as bytes in global memory."""
+    *outer, size = build.static_sizes(operand)
+    shape = [*outer, (size or 0) * build.element(operand).width // 8]
     return builder.buffer(operand, k_tiles, shape, _strides(shape))
 
 

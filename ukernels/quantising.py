@@ -22,7 +22,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.operands import factor, packed_buffer
-from mxcomp.ukernels.split_k import Flight, Streamed
+from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
 
 MOST_ROWS = 16
@@ -132,7 +132,7 @@ TILES = [
 # The kernel
 
 
-class Activations:
+class Activations(InFlight):
     """Rows of activations, of which a lane loads the 32 of a block per step, which it multiplies.
 
     Rows behind the last, and blocks behind the last of a row, are loaded from out of the buffer's range.
@@ -150,12 +150,6 @@ class Activations:
         self._group, row = (lane // UNIT_ROWS).here, lane % UNIT_ROWS
         rows = [(row + unit * UNIT_ROWS).here for unit in range(self.units)]
         self._rows = [(row.times(self._blocks), select(row < self.rows, self._blocks, 0)) for row in rows]
-
-    def first(self, tile: Index, has_any: ir.Value) -> Index:
-        return tile
-
-    def scales(self, tile: Index) -> Values:
-        return []
 
     def step(self, tile: Index, step: int) -> list[Any]:
         """Loads a step of a K tile: pieces of each unit's row."""

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from iree.compiler import ir
 
@@ -121,7 +121,7 @@ Flight: TypeAlias = list[Any]
 """An operand's K tile in registers, or in flight: scales, and each step."""
 
 
-class InFlight(Protocol):
+class InFlight:
     """LHS or RHS, of which a K tile is in flight while another one is multiplied, step by step."""
 
     def distribute(self, lane: Index) -> None:
@@ -129,18 +129,22 @@ class InFlight(Protocol):
 
     def first(self, tile: Index, has_any: ir.Value) -> Index:
         """Returns a wave's first K tile, or one that it may load where it has none."""
+        return tile
 
     def scales(self, tile: Index) -> Values:
-        """Loads a lane's scales of a K tile, of each unit."""
+        """Loads a lane's scales of a K tile, of each unit, where they do not come with steps."""
+        return []
 
     def step(self, tile: Index, step: int) -> list[Any]:
         """Loads a lane's part of a step of a K tile: pieces of each unit's fragment."""
+        raise NotImplementedError
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
         """Returns each unit's factor of a step."""
+        raise NotImplementedError
 
 
-class Streamed:
+class Streamed(InFlight):
     """LHS or RHS in units, loaded directly into registers: a lane's part of a fragment, as an MFMA takes it.
 
     Of few `rows` no others are loaded; the four blocks of one lie together then (`lhs_row_lines`).
@@ -233,9 +237,8 @@ class Stream(Kernel):
         self.streamed: tuple[InFlight, ...] = self._operand(RHS, rhs, rhs_scale), a  # in the order of loading
 
     def _operand(self, side: int, elements: ir.Value, scales: ir.Value, rows: int | None = None) -> Streamed:
-        kind, k_tiles = self.instance.elements[side], self.k_tiles
-        buffers = packed_buffer(elements, k_tiles, MFMA.lane_bytes(kind)), packed_buffer(scales, k_tiles)
-        return Streamed(buffers, kind, self.units[side], self.steps, rows)
+        buffers = packed_buffer(elements, self.k_tiles), packed_buffer(scales, self.k_tiles)
+        return Streamed(buffers, self.instance.elements[side], self.units[side], self.steps, rows)
 
     def _distribute(self, thread: Index) -> None:
         self.wave = builder.uniform(thread // LANES)

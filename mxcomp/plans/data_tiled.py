@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mxcomp.formats import element_format
-from mxcomp.layout import LHS, DataTiledLayout
+from mxcomp.layout import LHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
@@ -23,24 +23,13 @@ from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Ukernel
 from mxcomp.selection.ranking import DYNAMIC_M, Candidate, candidate, fastest
 from mxcomp.selection.sharing import best_order
+from mxcomp.ukernels.data_tiled import layout_of
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
 _NAMED = 2
 """The number of candidates that a report names in addition to the best."""
 
-_SCALES_INTERLEAVED: dict[str, Any] = {
-    "operands_interleaving_intrinsics_m": (2,),
-    "operands_interleaving_intrinsics_n": (3,),
-    "operands_interleaving_intrinsics_k": (2, 3),
-}
-CODEGEN_LAYOUTS = {
-    64: DataTiledLayout(
-        intrinsics_m=2, intrinsics_n=4, intrinsics_k=4, subgroups_m=2, subgroups_n=2, **_SCALES_INTERLEAVED
-    ),
-    None: DataTiledLayout(
-        intrinsics_m=4, intrinsics_n=8, intrinsics_k=2, subgroups_m=2, subgroups_n=2, **_SCALES_INTERLEAVED
-    ),
-}
+CODEGEN_LAYOUTS = {64: layout_of(2, 4, 4, waves=2, parts=2), None: layout_of(4, 8, 2, waves=2, parts=2)}
 """The layouts for matmuls without a ukernel, by the largest M they are meant for.
 
 IREE's code generation spills registers with other splits of the same tiles into subgroups: 1591 of them with the
