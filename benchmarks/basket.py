@@ -37,7 +37,6 @@ from mxcomp.selection import layers, quantising, versions
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.times import RESULT
 from mxcomp.support import files, workers
-from mxcomp.ukernels import dual
 from mxcomp.ukernels import quantising as quantising_ukernels
 
 DATA = Path(__file__).parent / "data"
@@ -142,7 +141,7 @@ def _quantising(cell: Cell) -> Iterator[Way]:
     yield from (
         (us + quantising.separate_us(_registry().target, cell.problem, bits), names) for us, names in _plain(cell)
     )
-    yield from _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes)
+    yield from _itself(cell, bits, quantising_ukernels.SINGLES, cell.result_bytes)
 
 
 def _dual(cell: Cell) -> Iterator[Way]:
@@ -150,8 +149,8 @@ def _dual(cell: Cell) -> Iterator[Way]:
     bits = int(cell.kind.split(" f")[1])
     separate_us = quantising.separate_us(_registry().target, cell.problem, bits)
     yield from ((2 * us + separate_us, names) for us, names in _plain(cell))
-    yield from ((2 * us, names) for us, names in _itself(cell, bits, quantising_ukernels.INSTANCES, cell.result_bytes))
-    yield from _itself(cell, bits, dual.INSTANCES, cell.result_bytes)
+    yield from ((2 * us, names) for us, names in _itself(cell, bits, quantising_ukernels.SINGLES, cell.result_bytes))
+    yield from _itself(cell, bits, quantising_ukernels.PAIRS, cell.result_bytes)
 
 
 def _itself(cell: Cell, bits: int, instances: Iterable[quantising_ukernels.Instance], size: int) -> Iterator[Way]:

@@ -246,7 +246,7 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int, result: s
         return kernels.stored(results[0] if len(results) == 1 else mx.elementwise(mx.multiply, *results), result)
 
     matrix = (f"{n}x{k * rhs.bits // 8}xi8", f"{n}x{k // MX_BLOCK}xi8")
-    return mx.module(matmul, f"{m}x{k}x{source}", *matrix * instance.kernel.results)
+    return mx.module(matmul, f"{m}x{k}x{source}", *matrix * instance.matrices)
 
 
 def gated(gate: ir.Value, up: ir.Value) -> ir.Value:

@@ -218,7 +218,7 @@ def decode(bench: Bench) -> str:
     rows = []
     for (n, k), kind, m in product(_LAYERS, ("fp4", "fp8"), (1, 16)):
         problem = Problem(m, n, k, (_ELEMENTS[kind],) * 2 + SCALES_AND_RESULT)
-        fitting = [each for each in quantising.INSTANCES if selected.takes(each, problem, _BITS)]
+        fitting = [each for each in quantising.SINGLES if selected.takes(each, problem, _BITS)]
         timed = [selected.modelled_us(registry[each.name], problem, _BYTES) for each in fitting]
         one = min(us for us in timed if us is not None)
         apart = fastest(problem, registry, options, _BYTES)[0].us + selected.separate_us(options.target, problem, _BITS)

@@ -36,7 +36,7 @@ from mxcomp.options import Options
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.result_tiles import BATCHED, TILED
 from mxcomp.registry import Registry, Ukernel, accepts
-from mxcomp.ukernels import dual, dual_packed, quantising, swiglu
+from mxcomp.ukernels import dual_packed, quantising, swiglu
 
 _BITCAST = "iree_tensor_ext.bitcast"
 Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
@@ -262,7 +262,7 @@ def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, s
 _RHS = ((0, 1), (0, 1))
 _OUTER_OF_FORM = {
     **dict.fromkeys((quantising.FlatStream.operands, swiglu.Hidden.operands), ((0,), *_RHS, (0,))),
-    dual.QuantisingPair.operands: ((0,), *_RHS, *_RHS, (0,), (0,)),
+    quantising.PAIRS[0].operands: ((0,), *_RHS, *_RHS, (0,), (0,)),
     dual_packed.DualPacked.operands: (*[(0, 2)] * 6, (0, 1), (0, 1)),
 }
 

@@ -13,7 +13,6 @@ from mxcomp.target import Target
 from mxcomp.ukernels import (
     builder,
     data_tiled,
-    dual,
     dual_packed,
     gating,
     intrawave,
@@ -30,7 +29,7 @@ __all__ = ["KINDS", "PLAIN_KINDS", "Kernel", "builder"]
 PLAIN_KINDS = (data_tiled, split_k, multistage, intrawave)
 """The modules of `KINDS` whose kernels take MX operands, and fuse nothing."""
 
-KINDS = (*PLAIN_KINDS, gating, quantising, dual, dual_packed, once, weight_only, swiglu)
+KINDS = (*PLAIN_KINDS, gating, quantising, dual_packed, once, weight_only, swiglu)
 """The modules with `INSTANCES`: ukernels that one kernel is written for, of many types and tiles."""
 
 

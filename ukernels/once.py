@@ -21,7 +21,7 @@ from mxcomp.formats import E2M1, E4M3
 from mxcomp.layout import LHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
-from mxcomp.ukernels import builder, dual, quantising
+from mxcomp.ukernels import builder, quantising
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.softmax import added, of_wave
@@ -87,8 +87,7 @@ class Instance(quantising.Instance):
 
 def normalising(instance: Instance, sums: int, vectors: tuple[int, ...]) -> Instance:
     """Returns the instance with a norm in front of it."""
-    kernel = NormalisingPair if instance.kernel.results > 1 else Normalising
-    return replace(instance, kernel=kernel, sums=sums, vectors=vectors)
+    return replace(instance, kernel=Normalising, sums=sums, vectors=vectors)
 
 
 # The kernel
@@ -252,13 +251,6 @@ class Once(Shared):
     operands, prefix = "quantising", "mx_fused_quant{}_once_"
 
 
-class OncePair(Once):
-    """Writes the kernel of an instance for two matrices."""
-
-    operands, prefix, results = "quantising_pair", "mx_fused_quant{}_once_dual_", 2
-    single = Once
-
-
 class Normalising(Once):
     """Writes the kernel of an instance with a norm.
 
@@ -321,20 +313,8 @@ class Normalising(Once):
         return self._exchanged(*builder.call("normalise", given, given[0].type))
 
 
-class NormalisingPair(Normalising):
-    """Writes the kernel of an instance with a norm for two matrices."""
-
-    operands, results = "quantising_pair", 2
-    prefix = OncePair.prefix
-
-
-def _of(kernel: type[Shared], given: tuple[quantising.Instance, ...]) -> tuple[Instance, ...]:
-    return tuple(
-        Instance(each.tile, each.elements, kernel, each.bits)
-        for each in given
-        if each.bits == BITS and all(kind in _ELEMENTS for kind in each.elements)
-    )
-
-
-SINGLES, PAIRS = _of(Once, quantising.INSTANCES), _of(OncePair, dual.INSTANCES)
-INSTANCES = (*SINGLES, *PAIRS)
+INSTANCES = tuple(
+    Instance(each.tile, each.elements, Once, each.bits, each.matrices)
+    for each in quantising.INSTANCES
+    if each.bits == BITS and all(kind in _ELEMENTS for kind in each.elements)
+)

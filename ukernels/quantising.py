@@ -1,15 +1,18 @@
-"""Ukernels for at most 16 rows that take activations, and quantise them in registers.
+"""Ukernels for at most 16 rows that take activations, and quantise them in registers, times one matrix or two.
 
 The RHS is packed in units as for `split_k.py`, so that instances of both kinds are interchangeable (`Instance.plain`).
 Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS [units, K tiles, steps, bytes of all
 lanes], its scales [units, K tiles, bytes of all lanes]; the result is [units, 4, 16, 4]. The function that quantises a
 block is not part of an instance: a dispatch brings its model's arithmetic, which the linker inserts.
+
+Two matrices of one shape are gate and up of a gated MLP (dual GEMM): elements and scales of the second one follow, and
+there are two results, of the same places, so that what makes one of them is fused behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -23,7 +26,7 @@ from mxcomp.ukernels import builder, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.operands import factor, packed_buffer
 from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS, unit_layout
 
 MOST_ROWS = 16
 """The number of rows of a unit."""
@@ -50,15 +53,23 @@ _ELEMENTS = tuple(kind for kind in ELEMENT_TYPES if element_format(kind).loadabl
 
 @dataclass(frozen=True)
 class Instance(family.Instance):
-    """A member: the tile and types of an instance of `split_k.py`, its kernel, and the bits of an activation."""
+    """A member: the tile and types of an instance of `split_k.py`, its kernel, the bits of an activation, and the
+    number of matrices."""
 
     kernel: type[FlatStream]
     bits: int
+    matrices: int = 1
 
     @property
     def name(self) -> str:
         """The name, for example mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
-        return super().name.replace("mx_", self.kernel.prefix.format(self.bits), 1)
+        prefix = self.kernel.prefix.format(self.bits) + "dual_" * (self.matrices > 1)
+        return super().name.replace("mx_", prefix, 1)
+
+    @property
+    def operands(self) -> str:
+        """The match rule's name for its operands."""
+        return self.kernel.operands + "_pair" * (self.matrices > 1)
 
     @property
     def plain(self) -> family.Instance:
@@ -69,10 +80,10 @@ class Instance(family.Instance):
     def rule(self) -> dict[str, Any]:
         rule = super().rule
         bounds = rule["constraints"] | {"m": {"max": self.most_rows}}
-        return rule | {"operands": self.kernel.operands, "constraints": bounds}
+        return rule | {"operands": self.operands, "constraints": bounds}
 
     def lds_bytes(self, target: Target) -> int:
-        return self.kernel.results * super().lds_bytes(target)
+        return self.matrices * super().lds_bytes(target)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -111,7 +122,7 @@ class Instance(family.Instance):
         Of several matrices elements and scales of each, and so many results. Nothing has a dimension that is 1: IREE
         drops such of an operation that it knows nothing special of.
         """
-        (units_m, units_n), steps, count = self.tile.units, self.layout.intrinsics_k, self.kernel.results
+        (units_m, units_n), steps, count = self.tile.units, self.layout.intrinsics_k, self.matrices
         step_bytes = LANES * MFMA.lane_bytes(self.elements[RHS])
         weights = ((units_n, None, steps, step_bytes), "i8"), ((units_n, None, steps * LANES), "i8")
         words = (None, BLOCK * self.bits // _WORD_BITS), "i32"
@@ -176,10 +187,12 @@ class FlatStream(split_k.Stream):
     operands, prefix = "quantising", "mx_fused_quant{}_"
     """The match rule's name for their operands; and the prefix of names for so many bits of an activation."""
     weights: type[Streamed] = Streamed
-    single: type[FlatStream]
-    """The kernel for one matrix, where this is one for two."""
     in_order = False
     """Whether `@quantise` is to return elements in order, not as the MFMA takes them from lanes."""
+
+    def __init__(self, instance: Instance, target: Target) -> None:
+        super().__init__(instance, target)
+        self.results = instance.matrices
 
     def _weights(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
         """Sets up the number of blocks in a row, and RHS: elements and scales of one or more matrices."""
@@ -248,8 +261,23 @@ class Quantising(FlatStream):
         return [a], [each for x, flight in of_weights for each in x.factors(flight, step)]
 
 
-INSTANCES = tuple(
+SINGLES = tuple(
     Instance(tile, elements, Quantising, bits)
     for tile, elements, bits in product(TILES, product(_ELEMENTS, ELEMENT_TYPES), sorted({*SOURCE_BITS.values()}))
     if tile.fits(elements) and (bits, tile.units[RHS], element_format(elements[RHS]).bits) not in _SPILLING
 )
+
+
+_SPILLING_PAIRS = ((32, 2),)
+"""The bits of activations, and units along N, of pairs whose registers would spill."""
+
+
+def _fits_twice(single: Instance) -> bool:
+    """Returns whether registers have room for twice the columns."""
+    units = single.tile.units[RHS]
+    wider = replace(single.tile, layout=unit_layout(1, 2 * units))
+    return (single.bits, units) not in _SPILLING_PAIRS and wider.fits(single.elements)
+
+
+PAIRS = tuple(replace(single, matrices=2) for single in SINGLES if _fits_twice(single))
+INSTANCES = (*SINGLES, *PAIRS)

@@ -29,7 +29,6 @@ from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
 from mxcomp.selection.quantising import modelled_us, separate_us, takes, times
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import dual
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Dual(Joint, FusedQuant):
         note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}, for matmul {site.partner} as well"
         note += f", modelled {us:.1f} µs for both" if us is not None else ""
         plan = cls.of(best, dual_ukernel=chosen.name, partner=site.partner, note=note, reason=None, norm=norm)
-        plan = plan.with_instance(chosen, registry, fused=dual.single(chosen).name)
+        plan = plan.with_instance(chosen, registry, fused=replace(chosen, matrices=1).name)
         return Proposal(plan) if named else Proposal(plan, us, separate)
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:

@@ -100,7 +100,7 @@ def _candidate(site: Site, first: Tiled, context: Context) -> _Candidate | str:
     if isinstance(found, str):
         return found
     at = [replace(problem, m=rows) for rows in _LIMITS]
-    fitting = [each for each in quantising.INSTANCES if _fits(each, found, at, first)]
+    fitting = [each for each in quantising.SINGLES if _fits(each, found, at, first)]
     timed = [times(fitting, each, registry, size) for each in at]
     known = [each for each in fitting if all(each in of for of in timed)]
     packed = [cost for each in at if (cost := first.cost(each, size, registry)) is not None]

@@ -31,7 +31,7 @@ from mxcomp.registry import Registry
 from mxcomp.selection.quantising import modelled_us, separate_us, takes, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.streaming import norm_us, normalising_us
-from mxcomp.ukernels import dual, once, quantising
+from mxcomp.ukernels import once, quantising
 from mxcomp.ukernels.quantising import MOST_ROWS, Instance
 
 _NOT = "LHS is not quantised by the ukernel: "
@@ -166,11 +166,9 @@ class FusedQuant(Tiled):
         )
 
 
-SINGLES = (*quantising.INSTANCES, *once.SINGLES)
-"""The ukernels that quantise the LHS of one matmul."""
-PAIRS = (*dual.INSTANCES, *once.PAIRS)
-"""The ukernels that quantise it for two."""
-_KNOWN: Mapping[str, Instance] = {each.name: each for each in (*SINGLES, *PAIRS)}
+_KNOWN: Mapping[str, Instance] = {each.name: each for each in (*quantising.INSTANCES, *once.INSTANCES)}
+SINGLES, PAIRS = ([each for each in _KNOWN.values() if each.matrices == count] for count in (1, 2))
+"""The ukernels that quantise the LHS of one matmul, and for two."""
 
 
 def of_bits(ukernel: str, bits: int) -> str | None:
@@ -214,8 +212,8 @@ def own_norm_us(found: Activations, context: Context) -> float:
 
 def _named(options: Options) -> Instance | None:
     """Returns the instance of the name that is asked for, or of one that takes two matrices."""
-    pair = next((dual.single(each) for each in PAIRS if each.name == options.ukernels), None)
-    return pair or next((each for each in SINGLES if each.name == options.ukernels), None)
+    found = _KNOWN.get(options.ukernels)
+    return found and replace(found, matrices=1)
 
 
 def _compared(plan: FusedQuant, us: float, found: Activations, site: Site, context: Context) -> Proposal:

@@ -24,8 +24,8 @@ def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
     """
     instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
     assert isinstance(instance, quantising.Instance)
-    tile, results = ukernel.tile, instance.kernel.results
-    n, tile = results * n, (tile[0], results * tile[1], tile[2])
+    tile, count = ukernel.tile, instance.matrices
+    n, tile = count * n, (tile[0], count * tile[1], tile[2])
     known = {rows: replays(instance, ukernel.target, with_rows(rows)) for rows in instance.timed_rows}
     known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
     us = [

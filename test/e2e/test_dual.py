@@ -4,7 +4,7 @@ apart."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from test_producers import SOURCES
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
-from mxcomp.ukernels import dual, dual_packed, quantising
+from mxcomp.ukernels import dual_packed, quantising
 
 ALONE, TOGETHER, MANY = ["pack_rhs", "pack_rhs_scale", "matmul"], ["pack_rhs", "pack_rhs_scale"], "quantise_lhs"
 Combine = Callable[[ir.Value, ir.Value, ir.Value], ir.Value]
@@ -96,7 +96,7 @@ def test_one_dispatch(case: Case, rounded: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instance", dual.INSTANCES, ids=lambda instance: instance.name)
+@pytest.mark.parametrize("instance", quantising.PAIRS, ids=lambda instance: instance.name)
 def test_every_instance(instance: quantising.Instance) -> None:
     """Right, and without spilled registers."""
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
@@ -138,9 +138,9 @@ def test_a_single_tile_is_no_pair(size: tuple[int, int, int]) -> None:
 def test_same_bits() -> None:
     """As each matmul in a dispatch of its own by as many waves."""
     case = Case(16, 64, 1056)
-    pair = dual.INSTANCES[0]
+    pair = quantising.PAIRS[0]
     given, *_ = case.arguments()
-    together, apart = (mxcomp.compile(case.module(), ukernels=each.name) for each in (pair, dual.single(pair)))
+    together, apart = (mxcomp.compile(case.module(), ukernels=each.name) for each in (pair, replace(pair, matrices=1)))
     assert [matmul.dispatches for matmul in apart.report.matmuls] == [ALONE, ALONE]
     (one,), (other,) = (program.run(*given) for program in (together, apart))
     np.testing.assert_array_equal(one.view(np.uint16), other.view(np.uint16))

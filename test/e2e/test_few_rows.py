@@ -224,7 +224,7 @@ def test_nothing_is_spilled() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instance", quantising.INSTANCES, ids=lambda instance: instance.name)
+@pytest.mark.parametrize("instance", quantising.SINGLES, ids=lambda instance: instance.name)
 def test_no_instance_spills(instance: quantising.Instance) -> None:
     source = next(kind for kind, bits in quantising.SOURCE_BITS.items() if bits == instance.bits)
     matmul = Matmul(16, 256, 8192, types=instance.elements)
