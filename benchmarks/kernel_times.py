@@ -97,7 +97,8 @@ def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:
     seen = set()
     for instance in chain.from_iterable(kind.INSTANCES for kind in KINDS):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
-        key = instance.kernel, instance.tile.pattern, bits, getattr(instance, "bits", 0)
+        own = [getattr(instance, name, None) for name in ("bits", "matrices")]
+        key = instance.kernel, instance.tile.pattern, bits, *own
         is_timed = instance.layout.units is not None or instance in gating.INSTANCES
         is_timed |= instance.tile == REQUANTISING
         if is_timed and instance.name.startswith(prefixes) and key not in seen:
