@@ -1,4 +1,4 @@
-"""The kernel that normalises rows, quantises them to 4 bits, and packs them as a unit: a workgroup for each row.
+"""The kernel that normalises rows, quantises them to 4 bits, and packs them in units: a workgroup for each row.
 
 Four lanes share a block, as in `once.py`, whose functions it calls: `@sum0`, …, `@normalise` and `@quantise`, the
 model's arithmetic. A lane has a part of several blocks where a row is longer than the threads of a workgroup.
@@ -16,7 +16,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS
 
 _PARTS, _LOAD, _WORD_BITS = 4, 4, 32
 _MOST_THREADS, _CODE_BYTES = 1024, 16
@@ -24,19 +24,22 @@ _MOST_THREADS, _CODE_BYTES = 1024, 16
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """Rows of so many blocks, up to those of a unit, of 16 bits an element.
+    """Rows of so many blocks, of 16 bits an element, padded to so many units.
 
     `vectors` are the bits of what they are multiplied by, and the like.
     """
 
     rows: int
+    units: int
     blocks: int
     sums: int
     vectors: tuple[int, ...]
 
     @property
     def name(self) -> str:
-        return f"mx_normalise_r{self.rows}_b{self.blocks}_{'_'.join(map(str, (self.sums, *self.vectors)))}"
+        return (
+            f"mx_normalise_r{self.rows}_u{self.units}_b{self.blocks}_{'_'.join(map(str, (self.sums, *self.vectors)))}"
+        )
 
     @property
     def tiles(self) -> int:
@@ -58,15 +61,20 @@ class NormalisedRows:
         counts = (self.rows * self.blocks, *(self.blocks for _ in self.vectors))
         return [build.tensor_type([count * size], "i32") for count, size in zip(counts, self.words, strict=True)]
 
-    def result_types(self, rows: int = UNIT_ROWS) -> list[ir.RankedTensorType]:
-        """Returns the types of elements and of scales, as so many workgroups see them."""
-        blocks = self.tiles * STEPS * BLOCKS
+    @property
+    def along(self) -> tuple[int, ...]:
+        """The dimensions of results that workgroups have parts of: rows, and units where there are several."""
+        return (1,) if self.units == 1 else (0, 2)
+
+    def result_types(self, units: int, rows: int) -> list[ir.RankedTensorType]:
+        """Returns the types of elements and of scales of so many units and rows of each."""
+        blocks, outer = self.tiles * STEPS * BLOCKS, [units] * (len(self.along) - 1)
         shapes = [blocks, rows, _CODE_BYTES], [blocks // STEPS, rows, STEPS]
-        return [build.tensor_type(shape, "i8") for shape in shapes]
+        return [build.tensor_type([*outer, *shape], "i8") for shape in shapes]
 
     def function(self) -> ir.Operation:
         """Returns the function, in no module."""
-        results = self.result_types(1)
+        results = self.result_types(1, 1)
         function = builder.function(self.name, [*self.inputs, *results], *results)
         block = function.operation.regions[0].blocks[0]
         with ir.InsertionPoint(block):
@@ -137,8 +145,9 @@ class _Row:
         code, byte = builder.masked(is_there, code), builder.from_elements([builder.masked(is_there, scale)])
         mine = self.quarter < 1
         step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
-        elements = _inserted(elements, [block, 0, 0], code, mine)
-        return [elements, _inserted(scales, [tile * BLOCKS + group, 0, step], byte, mine)]
+        unit: list[Index | int] = [0] * (len(self.spec.along) - 1)
+        elements = _inserted(elements, [*unit, block, 0, 0], code, mine)
+        return [elements, _inserted(scales, [*unit, tile * BLOCKS + group, 0, step], byte, mine)]
 
 
 def _inserted(out: ir.Value, at: Sequence[Index | int], value: ir.Value, condition: ir.Value) -> ir.Value:

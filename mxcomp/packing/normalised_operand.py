@@ -1,4 +1,4 @@
-"""Packs a few rows that a norm makes and the program quantises: norm, quantiser and packing are one dispatch."""
+"""Packs rows that a norm makes and the program quantises: norm, quantiser and packing are one dispatch."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ from mxcomp.ukernels.normalised_rows import NormalisedRows
 
 
 def fits(found: Activations | str, layout: DataTiledLayout, problem: Problem) -> bool:
-    """Returns whether a norm is in front of at most a unit of rows of 16 bits, whose blocks a lane has whole."""
+    """Returns whether a norm is in front of so many rows of 16 bits, whose blocks a lane has whole."""
     if isinstance(found, str) or found.norm is None or layout.units is None or layout.lhs_row_lines:
         return False
-    is_unit = layout.intrinsics_k == STEPS and 1 <= (problem.m or 0) <= UNIT_ROWS and layout.units[0] == 1
-    kind = problem.types[LHS]
-    return is_unit and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
+    kind, is_unit = problem.types[LHS], layout.intrinsics_k == STEPS
+    return (
+        is_unit and bool(problem.m) and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
+    )
 
 
 def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple[ir.Value, ir.Value]:
     """Returns elements and scales of LHS, packed as by `stored_operand.pack`."""
-    norm = found.norm
-    assert norm is not None
+    norm, rows = found.norm, problem.m or 0
+    assert norm is not None and layout.units is not None
+    tiles = -(-rows // (layout.units[LHS] * UNIT_ROWS))
     blocks = (problem.k or 0) // problem.block
     vectors = tuple(build.element(value).width for value in norm.operands[1:])
-    kernel = NormalisedRows(problem.m or 0, blocks, len(norm.sums), vectors)
+    kernel = NormalisedRows(rows, tiles * layout.units[LHS], blocks, len(norm.sums), vectors)
     taken = [
         build.bitcast(value, build.tensor_type((math.prod(kind.shape),), "i32"))
         for value, kind in zip(norm.operands, kernel.inputs, strict=True)
     ]
     text = block_quantiser.text(found, blocks, in_order=True)
-    elements, scales = standing.dispatch(
-        _Completed(kernel, text), taken, kernel.result_types(), kernel.threads, along=1
-    )
+    results = kernel.result_types(kernel.units, UNIT_ROWS)
+    elements, scales = standing.dispatch(_Completed(kernel, text), taken, results, kernel.threads, along=kernel.along)
     return tuple(
-        _shaped(value, layout.multiplied_shape(index, layout.packed_shape(index, (1, kernel.tiles))), kind)
+        _shaped(value, layout.multiplied_shape(index, layout.packed_shape(index, (kernel.units, kernel.tiles))), kind)
         for value, index, kind in ((elements, LHS, "i8"), (scales, LHS + LHS_SCALE, "f8E8M0FNU"))
     )
 

@@ -62,12 +62,12 @@ def dispatch(
     results: Sequence[ir.RankedTensorType],
     threads: int,
     inits: Sequence[ir.Value | None] = (),
-    along: int = 0,
+    along: int | tuple[int, ...] = 0,
     llvm_func_attrs: Mapping[str, str] | None = None,
 ) -> list[ir.Value]:
     """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
-    It is that of the dimension `along` of results.
+    It is that of the dimension `along` of results, or the product of several.
 
     `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
     told of the function.
@@ -80,14 +80,16 @@ def dispatch(
         pairs = zip(inits or [None] * len(results), results, strict=True)
         inits = [build.zero_filled(result) if init is None else init for init, result in pairs]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]
-        first = 1 + sum(result.rank - 1 for result in results)
+        outer = (along,) if isinstance(along, int) else along
+        inner = [result.rank - len(outer) for result in results]
+        first = len(outer) + sum(inner)
         loops, maps = first + sum(ranks), list[ir.AffineMap]()
         for start, rank in zip(_starts(ranks, first), ranks, strict=True):
             maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(start + i) for i in range(rank)]))
-        inner = [result.rank - 1 for result in results]
-        for start, rank in zip(_starts(inner, 1), inner, strict=True):
+        for start, rank in zip(_starts(inner, len(outer)), inner, strict=True):
             dims = list(range(start, start + rank))
-            dims.insert(along, 0)
+            for number, place in enumerate(outer):
+                dims.insert(place, number)
             maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]))
         iterators = ["parallel"] * first + ["reduction"] * sum(ranks)
         op = linalg.GenericOp(
@@ -98,7 +100,12 @@ def dispatch(
         with ir.InsertionPoint(block):
             linalg.YieldOp(_placeholder(list(block.arguments), len(results)))
         op.attributes["compilation_info"] = attributes.compilation_info(
-            [1] + [0] * (loops - 1), (threads, 1, 1), llvm_func_attrs or {}, reorder=False, ukernel=True, lanes=LANES
+            [1] * len(outer) + [0] * (loops - len(outer)),
+            (threads, 1, 1),
+            llvm_func_attrs or {},
+            reorder=False,
+            ukernel=True,
+            lanes=LANES,
         )
         op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(kernel.name)
         op.attributes[attributes.KERNEL] = ir.StringAttr.get(kernel.text())

@@ -142,10 +142,19 @@ def check(case: Case, seed: int = 0) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [Case(16, 64, 544), pytest.param(Case(9, 64, 8192, "layer", "f32"), marks=pytest.mark.slow)]
+    "case",
+    [
+        Case(16, 64, 544),
+        Case(70, 256, 544),
+        *(
+            pytest.param(case, marks=pytest.mark.slow)
+            for case in (Case(9, 64, 8192, "layer", "f32"), Case(300, 512, 1024, "layer"))
+        ),
+    ],
+    ids=str,
 )
 def test_rows_that_are_packed(case: Case) -> None:
-    """One dispatch of more than four rows normalises, quantises and packs them."""
+    """One dispatch of more than four rows normalises, quantises and packs them, in units with zeros behind the last."""
     packed, apart = (program(case, returns_norm=reads, fuse_quantisers="off") for reads in (False, True))
     assert len(packed.report.launches) == len(apart.report.launches) - 1
     exact, drawn = (arguments(case, 0, is_exact) for is_exact in (True, False))
