@@ -32,9 +32,10 @@ from corpus.loops.inputs import PRODUCTS, STEP
 
 from mxcomp.formats import MX_BLOCK
 from mxcomp.sim import Device
-from mxcomp.sim.timing import Examination, Examiner, estimate, mi355x
 from mxcomp.sim.timing.chip import Floats
-from mxcomp.sim.timing.parameters import Parameters
+from mxcomp.sim.timing.estimates import estimate
+from mxcomp.sim.timing.examination import Examination, Examiner
+from mxcomp.sim.timing.parameters import Parameters, mi355x
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).parent / "data" / "mi355x_families.csv"

@@ -36,8 +36,8 @@ from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
-from mxcomp.sim.timing import Examination, examine, mi355x
-from mxcomp.sim.timing.examination import SIMDS
+from mxcomp.sim.timing.examination import SIMDS, Examination, examine
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.support import files, workers
 from mxcomp.target import DEFAULT, get_target

@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 from iree.compiler import ir
+from layer_times import KINDS, Layer, decided, modelled, profiled
 
 from mxcomp.formats import ELEMENT_TYPES
-from mxcomp.measuring.layers import KINDS, Layer, decided, modelled, profiled
 from mxcomp.options import AUTO, OFF, ON, Options
 from mxcomp.registry import Registry
 

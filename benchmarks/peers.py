@@ -40,7 +40,7 @@ from peers_launch import Layer
 from peers_report import Comparison, markdown, put
 from timing_report import DOCS
 
-from mxcomp.sim.timing import estimate
+from mxcomp.sim.timing.estimates import estimate
 
 MOE = Path(__file__).parent / "data" / "mi355x_mx_moe.csv"
 AFTER, BEFORE, AITER = "741f3d6d", "421935cc", "e4048607a5"

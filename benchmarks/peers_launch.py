@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.device import Device
-from mxcomp.sim.timing import Examination, examine
+from mxcomp.sim.timing.examination import Examination, examine
 
 Ints = NDArray[np.int32]
 BITS = {"fp4": 4, "fp8": 8}

@@ -134,7 +134,9 @@ class Devices:
         self, launch: Callable[..., LaunchStats], settings: Settings
     ) -> tuple[LaunchStats | None, dict[str, object]]:
         """Returns what a launch would do and its modelled time, or why there is none."""
-        from mxcomp.sim.timing import Examiner, Timeline, estimate
+        from mxcomp.sim.timing.estimates import estimate
+        from mxcomp.sim.timing.examination import Examiner
+        from mxcomp.sim.timing.timeline import Timeline
 
         examiner = Examiner()
         try:

@@ -29,7 +29,10 @@ from mxcomp.sim.errors import UnsupportedInstruction
 from mxcomp.sim.memory import Buffer
 from mxcomp.sim.program import Program, program_of, reachable
 from mxcomp.sim.schedule import ORDERS
-from mxcomp.sim.timing import Timeline, estimate, examine, loops, pictures
+from mxcomp.sim.timing import loops, pictures
+from mxcomp.sim.timing.estimates import estimate
+from mxcomp.sim.timing.examination import examine
+from mxcomp.sim.timing.timeline import Timeline
 from mxcomp.support import files
 from mxcomp.target import DEFAULT
 from mxcomp.tools import common

@@ -29,7 +29,7 @@ from mxcomp.registry import Registry
 from mxcomp.selection import sharing
 from mxcomp.sim.device import Device
 from mxcomp.sim.program import program_of
-from mxcomp.sim.timing import Examination, examine
+from mxcomp.sim.timing.examination import Examination, examine
 from mxcomp.target import get_target
 
 CUS = get_target("gfx950").cus

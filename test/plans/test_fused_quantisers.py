@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 from iree.compiler import ir
 
-from mxcomp.measuring.layers import CHAIN, GATED, KINDS, PLAIN, Layer, decided, modelled, profiled
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from layer_times import CHAIN, GATED, KINDS, PLAIN, Layer, decided, modelled, profiled
+
 from mxcomp.options import AUTO, OFF, ON, Options
 from mxcomp.plans import Plan
 from mxcomp.plans.fused_quant import FusedQuant

@@ -13,7 +13,8 @@ from iree.compiler.dialects import arith
 import mxcomp
 from mxcomp.sim import Device
 from mxcomp.sim.program import program_of
-from mxcomp.sim.timing import examine, mi355x
+from mxcomp.sim.timing.examination import examine
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.workgroup import replayed
 
 NAME = "mx_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512_occupancy2"

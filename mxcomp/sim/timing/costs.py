@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mxcomp.sim import banks
 from mxcomp.sim.checks.waits import NO_LGKM_WAIT, NO_VECTOR_WAIT, Flight, waitcnt_fields
-from mxcomp.sim.instruction import VGPR0, Instruction
+from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.semantics import VECTOR, mfma, salu
 from mxcomp.sim.semantics import memory as m
 
@@ -39,83 +39,41 @@ UNITS = len(Unit)
 
 @dataclass(frozen=True)
 class Costs:
-    """Arrays over a program's instructions.
+    """The costs of a program's instructions: arrays by the names of `_Facts`, and the rows of all in one array.
 
     Attributes:
-        unit: `Unit`.
-        issue: Cycles until its wave may issue again.
-        busy: Cycles that VECTOR or MATRIX is busy.
-        vector, lgkm: How many accesses s_waitcnt leaves in flight; 63 and 15: any.
-        counts_vector, counts_lgkm: Whether an access is counted by vmcnt and by lgkmcnt.
-        direct: Whether data goes to LDS.
-        store: Whether data goes to memory.
-        first, reads: Rows of vector registers (0–511) that it reads, from `first[i]` to `first[i + 1]`; a matrix
-            instruction's own accumulator is not among them.
-        written, written_end: Rows that a matrix or a vector instruction writes.
-        accumulator: First row that a matrix instruction adds to; -1: none.
-        is_scaled: Whether a matrix instruction has scales.
-        is_packed: Whether it is of packed float32.
-        is_slow: Whether it is a transcendental function.
-        is_narrow: Whether it moves 8 bytes a lane.
-        rows: Rows of banks that an LDS instruction takes.
-        priority: What s_setprio gives its wave; -1: it is as it was.
+        first, reads: Rows of vector registers that instruction i reads, from `first[i]` to `first[i + 1]`.
     """
 
-    unit: NDArray[np.int64]
-    issue: NDArray[np.int64]
-    busy: NDArray[np.int64]
-    vector: NDArray[np.int64]
-    lgkm: NDArray[np.int64]
-    counts_vector: NDArray[np.bool_]
-    counts_lgkm: NDArray[np.bool_]
-    direct: NDArray[np.bool_]
-    store: NDArray[np.bool_]
+    columns: dict[str, NDArray[Any]]
     first: NDArray[np.int64]
     reads: NDArray[np.int64]
-    written: NDArray[np.int64]
-    written_end: NDArray[np.int64]
-    accumulator: NDArray[np.int64]
-    is_scaled: NDArray[np.bool_]
-    is_packed: NDArray[np.bool_]
-    is_slow: NDArray[np.bool_]
-    is_narrow: NDArray[np.bool_]
-    rows: NDArray[np.int64]
-    priority: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, instructions: Sequence[Instruction]) -> Costs:
+        facts = [_Facts.of(i) for i in instructions]
+        columns: dict[str, NDArray[Any]] = {}
+        for each in fields(_Facts):
+            if each.name != "reads":
+                kind = np.bool_ if isinstance(each.default, bool) else np.int64
+                columns[each.name] = np.array([getattr(fact, each.name) for fact in facts], kind)
+        first = np.concatenate([[0], np.cumsum([len(fact.reads) for fact in facts], dtype=np.int64)])
+        return cls(columns, first, np.array([row for fact in facts for row in fact.reads], np.int64))
+
+    @property
+    def unit(self) -> NDArray[np.int64]:
+        return self.columns["unit"]
+
+    @property
+    def busy(self) -> NDArray[np.int64]:
+        return self.columns["busy"]
+
+    def replaced(self, **columns: NDArray[np.int64]) -> Costs:
+        return replace(self, columns=self.columns | columns)
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
-
-
-def costs_of(instructions: Sequence[Instruction]) -> Costs:
-    """Returns the cost tables of a program."""
-    facts = [_Facts.of(i) for i in instructions]
-    reads = [fact.reads for fact in facts]
-
-    def column(name: str, kind: Any = np.int64) -> NDArray[Any]:
-        return np.array([getattr(fact, name) for fact in facts], kind)
-
-    return Costs(
-        unit=column("unit"),
-        issue=column("issue"),
-        busy=column("busy"),
-        vector=column("vector"),
-        lgkm=column("lgkm"),
-        counts_vector=column("counts_vector", np.bool_),
-        counts_lgkm=column("counts_lgkm", np.bool_),
-        direct=column("direct", np.bool_),
-        store=column("store", np.bool_),
-        first=np.concatenate([[0], np.cumsum([len(rows) for rows in reads], dtype=np.int64)]),
-        reads=np.array([row for rows in reads for row in rows], np.int64),
-        written=column("written"),
-        written_end=column("written_end"),
-        accumulator=column("accumulator"),
-        is_scaled=column("is_scaled", np.bool_),
-        is_packed=column("is_packed", np.bool_),
-        is_slow=column("is_slow", np.bool_),
-        is_narrow=column("is_narrow", np.bool_),
-        rows=column("rows"),
-        priority=column("priority"),
-    )
+        """Returns what `replay` takes: the columns in their order, `first` and `reads`."""
+        return *self.columns.values(), self.first, self.reads
 
 
 _TRANSCENDENTAL = ("v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos")
@@ -127,7 +85,26 @@ _HALF_RATE = ("_f64", "_i64", "_u64", "_b64", "v_mul_lo_u32", "v_mul_hi")
 
 @dataclass(frozen=True)
 class _Facts:
-    """The properties of one instruction."""
+    """The properties of one instruction.
+
+    Attributes:
+        unit: `Unit`.
+        issue: Cycles until its wave may issue again.
+        busy: Cycles that VECTOR or MATRIX is busy.
+        vector, lgkm: How many accesses s_waitcnt leaves in flight; 63 and 15: any.
+        counts_vector, counts_lgkm: Whether an access is counted by vmcnt and by lgkmcnt.
+        direct: Whether data goes to LDS.
+        store: Whether data goes to memory.
+        reads: Rows of vector registers (0–511) that it reads; a matrix instruction's own accumulator is not among them.
+        written, written_end: Rows that a matrix or a vector instruction writes.
+        accumulator: First row that a matrix instruction adds to; -1: none.
+        is_scaled: Whether a matrix instruction has scales.
+        is_packed: Whether it is of packed float32.
+        is_slow: Whether it is a transcendental function.
+        is_narrow: Whether it moves 8 bytes a lane.
+        rows: Rows of banks that an LDS instruction takes.
+        priority: What s_setprio gives its wave; -1: it is as it was.
+    """
 
     unit: Unit
     issue: int = CADENCE
@@ -151,7 +128,7 @@ class _Facts:
 
     @classmethod
     def of(cls, i: Instruction) -> _Facts:
-        name, reads = i.mnemonic, _rows(i)
+        name, reads = i.mnemonic, _rows(i.src)
         flight = Flight.of(i)
         if flight is not None:
             op = m.parse(name)
@@ -164,9 +141,8 @@ class _Facts:
             )  # fmt: skip
         if i.encoding == "MFMA" and (shape := mfma.of(i)) is not None:
             (result,) = i.dst
-            inputs = tuple(row for operand in (*i.src[:2], *i.src[3:]) if operand.is_vgpr for row in _range(operand))
             return cls(
-                Unit.MATRIX, busy=CADENCE * shape.passes, reads=inputs,
+                Unit.MATRIX, busy=CADENCE * shape.passes, reads=_rows((*i.src[:2], *i.src[3:])),
                 written=result.vgpr, written_end=result.vgpr + result.dwords,
                 accumulator=i.src[2].vgpr if i.src[2].is_vgpr else -1, is_scaled=shape.scaled,
             )  # fmt: skip
@@ -193,9 +169,5 @@ class _Facts:
         return cls(Unit.SCALAR if name.startswith("s_") else Unit.NONE)
 
 
-def _rows(i: Instruction) -> tuple[int, ...]:
-    return tuple(row for operand in i.src if operand.is_vgpr for row in _range(operand))
-
-
-def _range(operand: Any) -> range:
-    return range(operand.code - VGPR0, operand.code - VGPR0 + operand.dwords)
+def _rows(operands: Sequence[Operand]) -> tuple[int, ...]:
+    return tuple(row for each in operands if each.is_vgpr for row in range(each.vgpr, each.vgpr + each.dwords))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.timing.chip import Launches
-from mxcomp.sim.timing.costs import Unit, costs_of
+from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.sim.timing.replay import steps_of
@@ -68,7 +68,7 @@ def hottest(trace: Trace, issued: NDArray[np.float64]) -> Loop | None:
     if not spans:
         return None
     first, last = max(spans, key=lambda span: _own(span, spans, spent))
-    costs = costs_of(trace.instructions)
+    costs = Costs.of(trace.instructions)
     matrix = np.where(costs.unit == Unit.MATRIX, costs.busy, 0)
     measured = [_iteration(first, last, wave, when, matrix) for wave, when in zip(codes, issues, strict=True)]
     each = np.array([one for one in measured if one is not None])

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from math import inf
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from mxcomp.sim.errors import SimulationError
@@ -182,7 +181,3 @@ def load(text: str, target: Target) -> Parameters:
         )
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise SimulationError(f"timing parameters: {error}: expected tables as in {target.timing}") from None
-
-
-def load_file(path: Path, target: Target) -> Parameters:
-    return load(path.read_text(), target)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +41,8 @@ class Touched(NamedTuple):
 _NO_LINES = np.empty(0, np.int64)
 
 
-class Probe(Protocol):
-    """Computes what one instruction touches."""
-
-    def __call__(self, wave: Wave) -> Touched: ...
+Probe = Callable[[Wave], Touched]
+"""Computes what one instruction touches."""
 
 
 def probe_of(i: Instruction) -> Probe | None:
@@ -52,31 +51,15 @@ def probe_of(i: Instruction) -> Probe | None:
     if op is None or operands is None:
         return None
     if op.space in ("scalar", "scalar_buffer"):
-        return _Scalar(op)
+        return lambda wave: Touched(op.size, _NO_LINES)
     if op.space == "lds":
         return _Lds(op, operands)
     if op.space == "scratch":
-        return _Scratch(op)
+        return lambda wave: Touched(op.size * wave.exec.bit_count(), _NO_LINES)
     addresses = addresses_of(i, op, operands)
     if op.space == "buffer" and operands.index is None:
         return _Buffer(op, operands, addresses)
     return _Global(op, addresses)
-
-
-@dataclass
-class _Scalar:
-    op: m.MemoryOp
-
-    def __call__(self, wave: Wave) -> Touched:
-        return Touched(self.op.size, _NO_LINES)
-
-
-@dataclass
-class _Scratch:
-    op: m.MemoryOp
-
-    def __call__(self, wave: Wave) -> Touched:
-        return Touched(self.op.size * wave.exec.bit_count(), _NO_LINES)
 
 
 @dataclass

@@ -60,8 +60,8 @@ def replay(
         (cycles, cycles that each unit was busy, cycles that waves waited by the unit of what they waited for, lines
         that the instruction cache had to fetch).
     """
-    (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store, first, reads, written, written_end,
-     accumulator, is_scaled, is_packed, is_slow, is_narrow, rows, given) = costs  # fmt: skip
+    (unit, issue, busy, vector, lgkm, counts_vector, counts_lgkm, direct, store, written, written_end, accumulator,
+     is_scaled, is_packed, is_slow, is_narrow, rows, given, first, reads) = costs  # fmt: skip
     # What NumPy has for this, where and diff, would take Numba longer to compile than all else here.
     wanted = unit.astype(np.int64)  # by instruction
     wanted[is_packed] = _PACKED

@@ -1,11 +1,10 @@
-"""Reads, estimates and writes tables of GEMMs, one a line."""
+"""Reads and estimates tables of GEMMs, one a line."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,11 +13,10 @@ from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
 from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.examination import Examination
-from mxcomp.support import files, workers
+from mxcomp.support import workers
 
 COLUMNS = ("m", "n", "k", "tile_m", "tile_n")
 MEASURED = "us"
-ADDED = ("modelled_us", "low", "high", "bound")
 Found = TypeVar("Found")
 _GROUP = 40
 """The number of rows that a worker estimates at a time; later ones reuse the traces of a kernel."""
@@ -104,21 +102,3 @@ def estimated(aiter: Path, rows: Sequence[Row]) -> list[tuple[Row, Estimate | Fa
     kernels = Kernels(aiter)
     works = [(row, examined(kernels, row)) for row in rows]
     return [(row, work if isinstance(work, Fault) else estimate(work)) for row, work in works]
-
-
-def write(path: Path, names: Sequence[str], rows: Iterable[tuple[Row, Estimate | Fault]]) -> None:
-    """Writes the table with estimates, in the order of its lines; fields of faulty ones stay empty.
-
-    Raises InputError where it cannot be written.
-    """
-    text = StringIO(newline="")
-    table = csv.DictWriter(text, [*(name for name in names if name not in ADDED), *ADDED], extrasaction="ignore")
-    table.writeheader()
-    for row, found in sorted(rows, key=lambda pair: pair[0].line):
-        added = ("", "", "", "") if isinstance(found, Fault) else _added(found)
-        table.writerow({**row.fields, **dict(zip(ADDED, added, strict=True))})
-    files.write({path: text.getvalue().encode()})
-
-
-def _added(found: Estimate) -> tuple[str, ...]:
-    return (*(f"{value:.4g}" for value in (found.us, found.low, found.high)), found.bound)

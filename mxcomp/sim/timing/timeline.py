@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.timing.chip import Launches
-from mxcomp.sim.timing.costs import Unit, costs_of
+from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.sim.timing.replay import steps_of
@@ -51,7 +51,7 @@ class Timeline:
         issued = np.zeros(work.resident * trace.steps)
         machine = p.machine._replace(return_bytes=float(rates.bytes[0]))
         run(trace, work.resident, machine, float(rates.latency[0]), issued=issued)
-        costs = costs_of(trace.instructions)
+        costs = Costs.of(trace.instructions)
         names = tuple(str(i) for i in trace.instructions)
         codes = np.concatenate(trace.codes * work.resident)
         return cls(

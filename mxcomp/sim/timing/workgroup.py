@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.timing.costs import Costs, Unit, costs_of
+from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.fetch import Code
 from mxcomp.sim.timing.parameters import Machine
@@ -145,12 +145,10 @@ def _without(costs: Costs, free: frozenset[Unit]) -> Costs:
     """Returns costs in which units take no time; SCALAR stands for the issue of all instructions."""
     if not free:
         return costs
-    changed: dict[str, Any] = {name: getattr(costs, name) for name in costs.__dataclass_fields__}
-    for unit in free:
-        changed["busy"] = np.where(costs.unit == unit, 0, changed["busy"])
+    changed = {"busy": np.where(np.isin(costs.unit, list(free)), 0, costs.busy)}
     if Unit.SCALAR in free:
-        changed["issue"] = np.zeros_like(costs.issue)
-    return Costs(**changed)
+        changed["issue"] = np.zeros_like(costs.unit)
+    return costs.replaced(**changed)
 
 
 class _Prepared(NamedTuple):
@@ -173,7 +171,7 @@ def _prepared(trace: Trace, resident: int, rounds: int) -> _Prepared:
     codes = tuple(np.tile(wave, rounds) for wave in trace.codes) * resident
     accesses = tuple(np.tile(wave, rounds) for wave in trace.accesses) * resident
     return _Prepared(
-        costs=costs_of(trace.instructions),
+        costs=Costs.of(trace.instructions),
         ranges=np.array([(i.offset, i.end) for i in trace.instructions], np.int64).T,
         codes=np.concatenate(codes),
         starts=steps_of(codes),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim import Device
-from mxcomp.sim.timing import Examiner
+from mxcomp.sim.timing.examination import Examiner
 from mxcomp.sim.timing.parameters import Machine, mi355x
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run

@@ -15,8 +15,9 @@ import calibrate
 import replays
 from timing_report import Report, ranking
 
-from mxcomp.sim.timing import estimate, mi355x
 from mxcomp.sim.timing.aiter import Gemm, Kernels
+from mxcomp.sim.timing.estimates import estimate
+from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.rows import Row
 
 SIZES = [(m, n, k) for m in (8, 64, 512) for n in (256, 16384) for k in (512, 8192)]

@@ -16,11 +16,13 @@ from corpus.operands import operand
 from corpus.triton import KERNELS as TRITON
 from kernels_from_ir import code_object
 
+from mxcomp.profiling import Estimate
 from mxcomp.sim import Device, LaunchStats
 from mxcomp.sim.engine import Dispatch
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.timing import Estimate, Examination, Examiner, estimate
 from mxcomp.sim.timing.aiter import Gemm, Kernels
+from mxcomp.sim.timing.estimates import estimate
+from mxcomp.sim.timing.examination import Examination, Examiner
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.sharing import Sharing

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import families
 
-from mxcomp.sim.timing import estimate
+from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.loops import of_launch
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.sharing import global_kind

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mxcomp.sim.instruction import Instruction
-from mxcomp.sim.timing import estimate, mi355x
 from mxcomp.sim.timing.aiter import SHORT, Gemm, Kernels
 from mxcomp.sim.timing.costs import Unit
-from mxcomp.sim.timing.parameters import Machine
+from mxcomp.sim.timing.estimates import estimate
+from mxcomp.sim.timing.parameters import Machine, mi355x
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import Outcome, replayed, run
 

@@ -16,7 +16,7 @@ from rules import TRACED, trace_of
 from spread import quick_if
 
 from mxcomp.sim import Device
-from mxcomp.sim.timing import Examiner
+from mxcomp.sim.timing.examination import Examiner
 from mxcomp.sim.timing.loops import Loop, hottest
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run

@@ -1,14 +1,17 @@
-"""python -m mxcomp.sim.timing: tables in and out, and what is wrong with them."""
+"""benchmarks/aiter_times.py: tables in and out, and what is wrong with them."""
 
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import checkout
 import pytest
 
-from mxcomp.sim.timing.__main__ import main
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+from aiter_times import main
 
 HEADER = "m,n,k,tile_m,tile_n,us"
 

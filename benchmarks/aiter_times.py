@@ -1,6 +1,6 @@
 """Modelled times of AITER's MXFP4 GEMM kernels on an MI355X, for a table of sizes and tiles.
 
-python -m mxcomp.sim.timing --aiter DIR --rows FILE.csv -o predicted.csv
+python benchmarks/aiter_times.py --aiter DIR --rows FILE.csv -o predicted.csv
 
 FILE.csv has the columns m,n,k,tile_m,tile_n; modelled_us, low, high (µs) and bound are added to what else it has. Lines
 that cannot be estimated are reported and keep these fields empty.
@@ -9,21 +9,26 @@ that cannot be estimated are reported and keep these fields empty.
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
+from collections.abc import Iterable, Sequence
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.errors import MxcompError
+from mxcomp.profiling import Estimate
 from mxcomp.sim.timing import rows as table
-from mxcomp.sim.timing.rows import Fault
+from mxcomp.sim.timing.rows import Fault, Row
+from mxcomp.support import files
+
+ADDED = ("modelled_us", "low", "high", "bound")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        "python -m mxcomp.sim.timing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--aiter", type=Path, required=True, metavar="DIR", help="a checkout of ROCm/aiter")
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE.csv", help="sizes and tiles")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv", help="where estimates go")
@@ -42,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 def _predict(args: argparse.Namespace) -> int:
     rows, faults, names = table.read(args.rows)
     found = list(table.in_parallel(table.estimated, args.aiter, rows, args.jobs))
-    table.write(args.output, names, found)
+    write(args.output, names, found)
     faults += [result for _, result in found if isinstance(result, Fault)]
     for fault in sorted(faults, key=lambda fault: fault.line):
         print(f"{args.rows}:{fault.line}: {fault.message}", file=sys.stderr)
@@ -54,6 +59,24 @@ def _predict(args: argparse.Namespace) -> int:
         print(f"; against measured times: {describe(errors)}", end="")
     print()
     return int(bool(faults))
+
+
+def write(path: Path, names: Sequence[str], rows: Iterable[tuple[Row, Estimate | Fault]]) -> None:
+    """Writes the table with estimates, in the order of its lines; fields of faulty ones stay empty.
+
+    Raises InputError where it cannot be written.
+    """
+    text = StringIO(newline="")
+    result = csv.DictWriter(text, [*(name for name in names if name not in ADDED), *ADDED], extrasaction="ignore")
+    result.writeheader()
+    for row, found in sorted(rows, key=lambda pair: pair[0].line):
+        added = ("", "", "", "") if isinstance(found, Fault) else _added(found)
+        result.writerow({**row.fields, **dict(zip(ADDED, added, strict=True))})
+    files.write({path: text.getvalue().encode()})
+
+
+def _added(found: Estimate) -> tuple[str, ...]:
+    return (*(f"{value:.4g}" for value in (found.us, found.low, found.high)), found.bound)
 
 
 def describe(errors: NDArray[np.float64]) -> str:
