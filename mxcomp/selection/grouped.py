@@ -19,8 +19,8 @@ from mxcomp.formats import element_format
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.selection.sharing import Shared, of_lines, ranges, tiles_of
 from mxcomp.selection.streaming import streaming_us
-from mxcomp.selection.times import LEAST_GAIN, PERMUTING_US, SCALE_BITS, WITHOUT, KernelTimes, Launch
-from mxcomp.sim.timing.chip import Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.selection.times import SCALE_BITS, KernelTimes, binding, launched_us, quickest
+from mxcomp.sim.timing.chip import Floats, Launch
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.target import Target
 
@@ -78,11 +78,7 @@ class Work:
 def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
     """Returns the fastest order of workgroups, and its µs, as `times.ordered` does."""
     ways = orders(known.target)
-    us = _in_orders(known, tile, work, parameters_of(known.target), ways)
-    best = int(np.argmin(us))
-    if us[best] > (1 - LEAST_GAIN) * us[0]:
-        best = 0
-    return ways[best], float(us[best])
+    return quickest(ways, _in_orders(known, tile, work, parameters_of(known.target), ways))
 
 
 def orders(target: Target) -> tuple[Order, ...]:
@@ -92,13 +88,7 @@ def orders(target: Target) -> tuple[Order, ...]:
 
 def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> str:
     """Returns the resource that binds, as `times.bound` does."""
-    p = parameters_of(known.target)
-    us = _in_orders(known, tile, work, p, (order,))[0]
-    saved = {
-        name: us - _in_orders(known, tile, work, p.replaced(**values), (order,))[0] for name, values in WITHOUT.items()
-    }
-    most = max(saved, key=lambda name: saved[name])
-    return most if saved[most] > us / 4 else "compute"
+    return binding(known, lambda p: float(_in_orders(known, tile, work, p, (order,))[0]))
 
 
 def modelled(known: KernelTimes, tile: Sequence[int], work: Work) -> float:
@@ -136,27 +126,9 @@ def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameter
     step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])
     store_bytes = known.store_bytes * filled / tile[0]
     resident = known.occupancy(blocks.valid * columns)
+    workgroups = blocks.valid * columns
     unique = work.rows * depth * row_bits / 8 + blocks.active * columns * step_bytes[1]
-    launches = [
-        Launch(
-            batches=[
-                Batch(each.running, each.count, float(each.fabric[k] @ step_bytes), float(each.chip[k] @ step_bytes))
-                for each in _batches(blocks.valid, blocks.active, columns, resident, orders, known.target)
-            ],
-            resident=resident,
-            wide=known.wide,
-            load_bytes=known.loaded(k_tiles),
-            store_bytes=store_bytes,
-            unique_bytes=unique + blocks.valid * columns * store_bytes,
-            workgroups=blocks.valid * columns,
-        )
-        for k in range(len(orders))
-    ]
-
-    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        cycles, matrix = known.cycles(k_tiles, rates, is_first, resident)
-        return cycles + rates.latency, matrix
-
-    permuting = np.where([order == PLAIN_ORDER for order in orders], 0.0, PERMUTING_US)
-    us: Floats = modelled_us(Launches.of(launches), p, ask) + permuting
-    return us
+    unique += workgroups * store_bytes
+    launch = Launch((), resident, known.loaded(k_tiles), store_bytes, known.wide, workgroups, unique)
+    shared = _batches(blocks.valid, blocks.active, columns, resident, orders, known.target)
+    return launched_us(known, k_tiles, launch, shared, step_bytes, p, orders, latencies=1)

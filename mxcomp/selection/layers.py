@@ -189,13 +189,9 @@ def quantising_down(
 ) -> Product | None:
     """Returns down with the fastest ukernel that computes hidden activations itself, if there is one."""
     work, kinds = _down(sizes, blocks), (sizes.a_type, sizes.w_type)
-    able = [
-        each for each in swiglu.INSTANCES
-        if each.name in ukernels and each.elements == kinds and each.covers(block_m, work.n, work.k)
-    ]  # fmt: skip
+    able = [each for each in swiglu.INSTANCES if each.name in ukernels and each.elements == kinds]
     fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
-    found = [_with_rows(each, ukernels[each.name], work, block_m) for each in fitting]
-    best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)
+    best = _fastest_of_rows(fitting, work, block_m, ukernels)
     return None if best is None else replace(best, others=_summed(best, sizes, blocks))
 
 
@@ -221,13 +217,8 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
     """Returns the pair with ukernels that dequantise weights in registers, for activations of bf16."""
     products = []
     for work in (replace(_gate_up(sizes, blocks), rows=blocks.slots), _down(sizes, blocks)):
-        able = [
-            each for each in weight_only.INSTANCES
-            if each.name in ukernels and each.elements[1] == sizes.w_type and each.covers(block_m, work.n, work.k)
-        ]  # fmt: skip
-        found = [_with_rows(each, ukernels[each.name], work, block_m) for each in able]
-        best = min((each for each in found if each is not None), key=lambda each: each.us, default=None)
-        if best is None:
+        able = [each for each in weight_only.INSTANCES if each.name in ukernels and each.elements[1] == sizes.w_type]
+        if (best := _fastest_of_rows(able, work, block_m, ukernels)) is None:
             return None
         products.append(best)
     first, second = products
@@ -235,6 +226,15 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
     gathered = streaming.streaming_us(target, 2 * blocks.slots * sizes.model_dim * _BF16)
     activated = streaming.streaming_us(target, blocks.slots * sizes.inter_dim * (2 * _F32 + _BF16))
     return replace(first, others=(gathered, activated)), replace(second, others=_summed(second, sizes, blocks))
+
+
+def _fastest_of_rows(
+    instances: Iterable[quantising.Instance], work: grouped.Work, block_m: int, ukernels: Mapping[str, Ukernel]
+) -> Product | None:
+    """Returns the fastest of the ukernels that cover so many rows of a matmul."""
+    able = (each for each in instances if each.covers(block_m, work.n, work.k))
+    found = (_with_rows(each, ukernels[each.name], work, block_m) for each in able)
+    return min((each for each in found if each is not None), key=lambda each: each.us, default=None)
 
 
 def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:

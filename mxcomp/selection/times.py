@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import resources
@@ -24,8 +24,8 @@ from mxcomp.layout import LHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
 from mxcomp.registry import Ukernel
-from mxcomp.selection.sharing import batches, orders
-from mxcomp.sim.timing.chip import Ask, Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.selection.sharing import Shared, batches, orders
+from mxcomp.sim.timing.chip import Batch, Floats, Launch, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.target import Target
 from mxcomp.ukernels.family import Instance
@@ -271,19 +271,6 @@ _REPRESENTATIVE = {element_format(kind).bits: kind for kind in reversed(ELEMENT_
 """The element type that the table has for each width."""
 
 
-@dataclass(frozen=True)
-class Launch:
-    """A launch in the form of `Launches`."""
-
-    batches: Sequence[Batch]
-    resident: int
-    wide: float
-    load_bytes: float
-    store_bytes: float
-    unique_bytes: float
-    workgroups: int
-
-
 SCALE_BITS = E8M0.bits / MX_BLOCK
 """The bits of a scale per element."""
 
@@ -305,11 +292,14 @@ def bound(
 ) -> str:  # fmt: skip
     """Returns the resource of `WITHOUT` whose absence would save most. It is "compute" if none saves a quarter of the
     time."""
-    us = modelled(times, tile, problem, sizes, size, order=order)
-    saved = {
-        name: us - modelled(times, tile, problem, sizes, size, parameters_of(times.target).replaced(**values), order)
-        for name, values in WITHOUT.items()
-    }
+    return binding(times, lambda p: modelled(times, tile, problem, sizes, size, p, order))
+
+
+def binding(times: KernelTimes, us_with: Callable[[Parameters], float]) -> str:
+    """Returns that resource, from the µs with changed parameters."""
+    p = parameters_of(times.target)
+    us = us_with(p)
+    saved = {name: us - us_with(p.replaced(**values)) for name, values in WITHOUT.items()}
     most = max(saved, key=lambda name: saved[name])
     return most if saved[most] > us / 4 else "compute"
 
@@ -328,7 +318,11 @@ def ordered(
 ) -> tuple[Order, float]:
     """Returns the fastest order of workgroups, and its µs; the plain one if others save next to nothing."""
     ways = orders(times.target)
-    us = _in_orders(times, tile, problem, sizes, size, None, ways)
+    return quickest(ways, _in_orders(times, tile, problem, sizes, size, None, ways))
+
+
+def quickest(ways: Sequence[Order], us: Floats) -> tuple[Order, float]:
+    """Returns the order of the least µs, or the first one where that saves next to nothing."""
     best = int(np.argmin(us))
     if us[best] > (1 - LEAST_GAIN) * us[0]:
         best = 0
@@ -361,27 +355,35 @@ def _in_orders(
     matrices = problem.matrices
     resident = times.occupancy(rows * columns * matrices)
     shared = batches((matrices, rows, columns), resident, orders, times.target)
-    step_bytes, loaded = np.array([row_bytes, column_bytes]), times.loaded(k_tiles)
+    unique = matrices * (rows * row_bytes + columns * column_bytes + rows * columns * times.store_bytes)
+    launch = Launch(
+        (), resident, times.loaded(k_tiles), times.store_bytes, times.wide, matrices * rows * columns, unique
+    )
+    return launched_us(times, k_tiles, launch, shared, np.array([row_bytes, column_bytes]), p, orders)
+
+
+def launched_us(
+    times: KernelTimes, k_tiles: float, launch: Launch, shared: Sequence[Shared], step_bytes: Floats, p: Parameters,
+    orders: Sequence[Order], latencies: int = 0,
+) -> Floats:  # fmt: skip
+    """Returns µs of a launch in each of these orders, in which its batches share rows and columns.
+
+    Args:
+        step_bytes: Of a row of tiles, and of a column.
+        latencies: How many loads a workgroup waits for, one after the other, before it is as it was replayed.
+    """
     launches = [
-        Launch(
-            batches=[
-                Batch(each.running, each.count, float(each.fabric[k] @ step_bytes), float(each.chip[k] @ step_bytes))
-                for each in shared
-            ],
-            resident=resident,
-            wide=times.wide,
-            load_bytes=loaded,
-            store_bytes=times.store_bytes,
-            unique_bytes=matrices * (rows * row_bytes + columns * column_bytes + rows * columns * times.store_bytes),
-            workgroups=matrices * rows * columns,
-        )
+        replace(launch, batches=[
+            Batch(each.running, each.count, float(each.fabric[k] @ step_bytes), float(each.chip[k] @ step_bytes))
+            for each in shared
+        ])
         for k in range(len(orders))
-    ]
+    ]  # fmt: skip
 
     def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        return times.cycles(k_tiles, rates, is_first, resident)
+        cycles, matrix = times.cycles(k_tiles, rates, is_first, launch.resident)
+        return cycles + latencies * rates.latency, matrix
 
-    asking: Ask = ask
     permuting = np.where([order == PLAIN_ORDER for order in orders], 0.0, PERMUTING_US)
-    us: Floats = modelled_us(Launches.of(launches), p, asking) + permuting
+    us: Floats = modelled_us(Launches.of(launches), p, ask) + permuting
     return us

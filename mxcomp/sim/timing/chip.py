@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,23 +47,26 @@ class Batch:
     chip_bytes: float
 
 
-class Work(Protocol):
-    """A launch: its batches in the order of dispatch, how many workgroups share a CU, and the bytes they move."""
+@dataclass(frozen=True)
+class Launch:
+    """A launch.
 
-    @property
-    def batches(self) -> Sequence[Batch]: ...
-    @property
-    def resident(self) -> int: ...
-    @property
-    def load_bytes(self) -> float: ...
-    @property
-    def store_bytes(self) -> float: ...
-    @property
-    def wide(self) -> float: ...
-    @property
-    def workgroups(self) -> int: ...
-    @property
-    def unique_bytes(self) -> float: ...
+    Attributes:
+        batches: In the order of dispatch.
+        resident: Workgroups of a CU that run at the same time.
+        load_bytes, store_bytes: Moved by a workgroup from and to global memory.
+        wide: Part of its MFMA cycles that scaled 32×32×64 take.
+        workgroups: In the grid.
+        unique_bytes: Loaded and stored by the whole launch, each line once.
+    """
+
+    batches: Sequence[Batch]
+    resident: int
+    load_bytes: float
+    store_bytes: float
+    wide: float
+    workgroups: int
+    unique_bytes: float
 
 
 class Rates(NamedTuple):
@@ -103,7 +106,7 @@ class Launches:
     stored_once: Floats
 
     @classmethod
-    def of(cls, works: Sequence[Work]) -> Launches:
+    def of(cls, works: Sequence[Launch]) -> Launches:
         rows: list[tuple[Any, ...]] = []
         for number, work in enumerate(works):
             for k, batch in enumerate(work.batches):

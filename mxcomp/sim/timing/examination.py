@@ -25,7 +25,7 @@ from mxcomp.sim.findings import Findings
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics import mfma
-from mxcomp.sim.timing.chip import Batch
+from mxcomp.sim.timing.chip import Launch
 from mxcomp.sim.timing.sharing import Sharing, Survey, coordinates_of, global_kind
 from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
 from mxcomp.target import Target
@@ -34,20 +34,14 @@ SIMDS = 4
 
 
 @dataclass(frozen=True)
-class Examination:
+class Examination(Launch):
     """The facts of a launch from which its time is estimated.
 
     Attributes:
         target: The GPU.
         parts: Traces of workgroups, and how often each counts: ((trace, 1.0),) unless workgroups differ, or a loop was
             extrapolated.
-        resident: Workgroups of a CU that run at the same time.
-        batches: In the order of dispatch.
-        load_bytes, store_bytes: Moved by a workgroup from and to global memory.
-        wide: Part of its MFMA cycles that scaled 32×32×64 take.
         fitted: Whether it is of the kind that the model was fitted to: four waves, all MFMA scaled 16×16×128.
-        unique_bytes: Loaded and stored by the whole launch, each line once.
-        workgroups: In the grid.
         flops: Of the whole launch's matrix instructions.
         depends: On what data that nobody has written its way depends; "" where it depends on none.
     """
@@ -55,14 +49,7 @@ class Examination:
     target: Target
     kernel: str
     parts: tuple[tuple[Trace, float], ...]
-    resident: int
-    batches: tuple[Batch, ...]
-    load_bytes: float
-    store_bytes: float
-    wide: float
     fitted: bool
-    unique_bytes: float
-    workgroups: int
     flops: float
     depends: str = ""
 

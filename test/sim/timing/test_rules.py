@@ -6,13 +6,11 @@ GT is ROCm/gfx950-gluon-tutorials (thread traces on MI355X), TRI the latency mod
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from rules import TRACED, interval
 
-from mxcomp.sim.timing.chip import Batch, Floats, Launches, Rates, modelled_us
+from mxcomp.sim.timing.chip import Batch, Floats, Launch, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.target import get_target
 
@@ -186,22 +184,10 @@ def test_direct_loads_take_write_cycles_of_lds() -> None:
 # -- memory of the chip
 
 
-class Streaming(NamedTuple):
+def streaming(workgroups: int, load_bytes: float = 64e6) -> Launch:
     """So many workgroups, each alone on a CU, that load what nobody else does."""
-
-    workgroups: int
-    load_bytes: float = 64e6
-    store_bytes: float = 0.0
-    resident: int = 1
-    wide: float = 0.0
-
-    @property
-    def batches(self) -> tuple[Batch, ...]:
-        return (Batch(self.workgroups, 1, self.unique_bytes, self.unique_bytes),)
-
-    @property
-    def unique_bytes(self) -> float:
-        return self.workgroups * self.load_bytes
+    loaded = workgroups * load_bytes
+    return Launch((Batch(workgroups, 1, loaded, loaded),), 1, load_bytes, 0.0, 0.0, workgroups, loaded)
 
 
 @pytest.mark.parametrize(
@@ -218,10 +204,10 @@ def test_hbm_by_workgroups(workgroups: int, low: float, high: float) -> None:
     p = mi355x()
 
     def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        return Streaming(workgroups).load_bytes / rates.bytes + rates.latency, np.zeros(1)
+        return streaming(workgroups).load_bytes / rates.bytes + rates.latency, np.zeros(1)
 
-    us = float(modelled_us(Launches.of([Streaming(workgroups)]), p, ask)[0]) - p.launch_us
-    terabytes = Streaming(workgroups).unique_bytes / us / 1e6
+    us = float(modelled_us(Launches.of([streaming(workgroups)]), p, ask)[0]) - p.launch_us
+    terabytes = streaming(workgroups).unique_bytes / us / 1e6
     assert 0.95 * low <= terabytes <= 1.05 * high
 
 
@@ -231,7 +217,7 @@ def test_hbm_by_workgroups(workgroups: int, low: float, high: float) -> None:
 def test_hbm_by_access_width(kind: str, size: int, measured: float) -> None:
     """TB/s by 16, 8 and 4 bytes a lane, 256 workgroups (ORI); 2 bytes a lane, 5.11 TB/s, are no slower in the model."""
     p = mi355x()
-    rates = Launches.of([Streaming(256)]).rates(p, True)
+    rates = Launches.of([streaming(256)]).rates(p, True)
     last = {"dwordx4": "v[8:11]", "dwordx2": "v[8:9]", "dword": "v8"}[kind]
     body, prologue = f"buffer_load_{kind} {last}, v2, s[4:7], 0 offen", f"v_lshrrev_b32_e32 v2, {4 - size}, v1"
     machine = TRACED._replace(return_bytes=float(rates.bytes[0]))
