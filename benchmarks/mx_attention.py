@@ -126,7 +126,7 @@ def time(formats: tuple[str, str, str], powers: str, is_causal: bool, heads: int
     sizes = [*map(math.prod, shapes), 2 * heads * length * SIZE]
     addresses = (device.memory.alloc(size + _SPARE, fill=False).address for size in sizes)
     grid = heads * -(-length // aiter_attention.QUERIES), 1, 1
-    block = kernel.metadata[".reqd_workgroup_size"]
+    block = kernel.metadata.workgroup_size
     return estimate(examine(device, kernel, grid, struct.pack("<7Q", *addresses), block, asks=False)).us
 
 

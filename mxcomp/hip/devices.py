@@ -101,7 +101,7 @@ class Devices:
         kernel = self._programs.kernel(identity)
         *sizes, dynamic_lds, _ = LAUNCH.unpack_from(payload)
         kernarg = payload[LAUNCH.size :]
-        if kernel.metadata:
+        if kernel.metadata.symbol:
             kernarg = kernarg[: max((a.offset + a.size for a in kernel.arguments if not a.is_hidden), default=0)]
         self._allocations.mark_host_memory(kernarg)
         if self._dump is not None:

@@ -44,9 +44,9 @@ def read(data: bytes) -> Module:
 
 def most_threads(kernel: Kernel) -> int:
     """Returns the largest number of work-items of a workgroup. Raises CodeObjectError."""
-    value = kernel.metadata.get(".max_flat_workgroup_size", _MOST_THREADS)
-    if not isinstance(value, int) or not 1 <= value <= _MOST_THREADS:
-        raise CodeObjectError(f"kernel {kernel.name}: workgroups of {value!r}, expected 1 to {_MOST_THREADS}")
+    value = kernel.metadata.most_threads
+    if not 1 <= value <= _MOST_THREADS:
+        raise CodeObjectError(f"kernel {kernel.name}: workgroups of {value}, expected 1 to {_MOST_THREADS}")
     return value
 
 

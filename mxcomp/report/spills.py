@@ -26,11 +26,11 @@ def refuse(module: ir.Operation, report: Report, options: Options) -> None:
     own = _own(module, report, options)
     for kernel in _kernels(module) if own else ():
         ukernel, taken = own.get(kernel.name), kernel.metadata
-        spilled = sum(int(taken.get(f".{kind}_spill_count", 0)) for kind in ("vgpr", "sgpr"))
+        spilled = taken.vgpr_spills + taken.sgpr_spills
         if ukernel is not None and spilled:
             raise UkernelError(
                 f"{ukernel.location}: @{ukernel.name} spills {spilled} registers, in addition to "
-                f"{taken['.vgpr_count']} VGPRs and {taken['.sgpr_count']} SGPRs that it has, "
+                f"{taken.vgprs} VGPRs and {taken.sgprs} SGPRs that it has, "
                 f"in {kernel.name}: expected none; --ukernels={ukernel.name} takes it all the same"
             )
 

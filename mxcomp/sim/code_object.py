@@ -75,11 +75,6 @@ class Descriptor:
         return 8 * ((self.rsrc1 & 63) + 1)
 
     @property
-    def accumulation_offset(self) -> int:
-        """First accumulation register within the unified file."""
-        return 4 * ((self.rsrc3 & 63) + 1)
-
-    @property
     def mode(self) -> int:
         """Initial MODE register: rounding and denormal modes, and FP16_OVFL."""
         return self.rsrc1 >> 12 & 0xFF | (self.rsrc1 >> 26 & 1) << 23
@@ -98,17 +93,22 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind.startswith("hidden")
 
 
-class _KernelNote(msgspec.Struct):
-    """The fields of a kernel's metadata entry that are read."""
+class Metadata(msgspec.Struct, frozen=True):
+    """The fields of a kernel's metadata entry that are read; without a symbol where a kernel has none."""
 
     symbol: str = msgspec.field(name=".symbol")
     arguments: tuple[Argument, ...] = msgspec.field(name=".args", default=())
     workgroup_size: tuple[int, int, int] | None = msgspec.field(name=".reqd_workgroup_size", default=None)
     argument_bytes: int = msgspec.field(name=".kernarg_segment_size", default=0)
+    most_threads: int = msgspec.field(name=".max_flat_workgroup_size", default=1024)
+    vgprs: int = msgspec.field(name=".vgpr_count", default=0)
+    sgprs: int = msgspec.field(name=".sgpr_count", default=0)
+    vgpr_spills: int = msgspec.field(name=".vgpr_spill_count", default=0)
+    sgpr_spills: int = msgspec.field(name=".sgpr_spill_count", default=0)
 
 
 class _Note(msgspec.Struct):
-    kernels: list[_KernelNote] = msgspec.field(name="amdhsa.kernels", default_factory=list)
+    kernels: list[Metadata] = msgspec.field(name="amdhsa.kernels", default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +125,11 @@ class Kernel:
     module: Module = field(repr=False)
     name: str
     descriptor: Descriptor
-    metadata: Mapping[str, Any] = field(repr=False)
+    metadata: Metadata = field(repr=False)
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        return msgspec.convert(self.metadata.get(".args", ()), tuple[Argument, ...])
+        return self.metadata.arguments
 
     @property
     def argument_bytes(self) -> int:
@@ -138,7 +138,7 @@ class Kernel:
 
         Its metadata may leave out the padding behind the last argument, which it lists and passes all the same.
         """
-        stated = max(self.descriptor.kernarg_bytes, int(self.metadata.get(".kernarg_segment_size", 0)))
+        stated = max(self.descriptor.kernarg_bytes, self.metadata.argument_bytes)
         end = max((each.offset + each.size for each in self.arguments), default=0)
         return end if stated < end <= -(-stated // _KERNARG_ALIGNMENT) * _KERNARG_ALIGNMENT else stated
 
@@ -155,8 +155,7 @@ class Kernel:
     @property
     def workgroup_size(self) -> tuple[int, int, int] | None:
         """The size the kernel was compiled for, if fixed."""
-        size = self.metadata.get(".reqd_workgroup_size")
-        return None if size is None else (int(size[0]), int(size[1]), int(size[2]))
+        return self.metadata.workgroup_size
 
     @property
     def entries(self) -> tuple[int, ...]:
@@ -177,14 +176,12 @@ class Module:
         text: Machine code, and its virtual address.
         segments: (virtual address, bytes, size in memory) of what is loaded.
         functions: Virtual addresses of function symbols.
-        metadata: The whole note.
     """
 
     text: bytes = field(repr=False)
     text_address: int
     segments: Segments = field(repr=False)
     functions: Mapping[str, int] = field(repr=False)
-    metadata: Mapping[str, Any] = field(repr=False)
     kernels: dict[str, Kernel] = field(default_factory=dict, repr=False)
 
     @property
@@ -234,29 +231,24 @@ def _load(data: bytes) -> Module:
         raise CodeObjectError("no symbols or no loadable segments: expected a linked code object")
     named = {symbol.name: symbol for symbol in symbols.iter_symbols()}
     functions = {name: s["st_value"] for name, s in named.items() if s["st_info"]["type"] == "STT_FUNC"}
-    metadata = _metadata(elf)
-    module = Module(text.data(), text["sh_addr"], segments, functions, metadata)
-    by_symbol = {kernel[".symbol"]: kernel for kernel in metadata.get("amdhsa.kernels", ())}
+    module = Module(text.data(), text["sh_addr"], segments, functions)
+    described = {each.symbol: each for each in _metadata(elf)}
     for name, symbol in named.items():
         if name.endswith(".kd"):
             address = symbol["st_value"]
             descriptor = Descriptor.unpack(module.bytes_at(address, _DESCRIPTOR_BYTES), address)
-            module.kernels[name[:-3]] = Kernel(module, name[:-3], descriptor, by_symbol.get(name, {}))
+            module.kernels[name[:-3]] = Kernel(module, name[:-3], descriptor, described.get(name, Metadata("")))
     return module
 
 
-def _metadata(elf: Any) -> Mapping[str, Any]:
+def _metadata(elf: Any) -> list[Metadata]:
     for section in elf.iter_sections():
-        if section["sh_type"] != "SHT_NOTE":
-            continue
-        for note in section.iter_notes():
+        for note in section.iter_notes() if section["sh_type"] == "SHT_NOTE" else ():
             if note["n_name"] == "AMDGPU" and note["n_type"] in (32, "NT_AMDGPU_METADATA"):
                 content = note["n_desc"]
                 raw = content.encode("latin1") if isinstance(content, str) else content
-                metadata = msgspec.msgpack.decode(raw, type=dict[Any, Any])
                 try:
-                    msgspec.convert(metadata, _Note)
+                    return msgspec.msgpack.decode(raw, type=_Note).kernels
                 except msgspec.ValidationError as error:
                     raise CodeObjectError(f"malformed metadata: {error}") from None
-                return metadata
-    return {}
+    return []

@@ -63,7 +63,6 @@ class Occupancy:
 
     vgprs: int
     lds_bytes: int
-    waves_per_workgroup: int
     waves_per_simd: int
     limited_by: str
 
@@ -75,7 +74,7 @@ def occupancy(target: Target, descriptor: Descriptor, lds_bytes: int, waves: int
     workgroups = target.lds_bytes // granules if granules else 1 << 30
     by_lds = min(most, workgroups * waves // target.simds)
     limit = "vgprs" if by_registers <= by_lds and by_registers < most else "lds" if by_lds < most else "waves"
-    return Occupancy(descriptor.vgprs, lds_bytes, waves, min(by_registers, by_lds), limit)
+    return Occupancy(descriptor.vgprs, lds_bytes, min(by_registers, by_lds), limit)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def hidden_values(kernel: Kernel, grid: Dims, block: Dims, dynamic_lds: int) -> 
 def complete_kernarg(kernel: Kernel, kernarg: bytes, hidden: Mapping[str, int]) -> bytes:
     """Returns the whole argument segment. Raises SimulationError when explicit arguments are missing."""
     explicit = max((a.offset + a.size for a in kernel.arguments if not a.is_hidden), default=0)
-    if not kernel.metadata:
+    if not kernel.metadata.symbol:
         explicit = kernel.argument_bytes
     if len(kernarg) < explicit:
         expected = f"expected {explicit}: {_describe(kernel.arguments)}"

@@ -144,7 +144,7 @@ def test_memory_that_nobody_wrote_takes_none() -> None:
 def test_memory_that_nobody_wrote_is_none_to_fork() -> None:
     """The system counts no pages for a child: mappings that lie side by side are one, larger than the machine."""
     total = int(Path("/proc/meminfo").read_text().split()[1]) << 10
-    memories = [Memory(total // 3) for _ in range(4)]
+    memories = [Memory(total // 3 & ~0xFFF) for _ in range(4)]
     child = os.fork()
     if child == 0:
         os._exit(0)

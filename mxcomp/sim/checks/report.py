@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from mxcomp.sim.findings import Finding, Severity
@@ -17,19 +18,8 @@ class Numbered(Protocol):
     number: int
 
 
-class Report(Protocol):
-    """Receives what a check found."""
-
-    def __call__(
-        self,
-        check: str,
-        message: str,
-        wave: Numbered,
-        instruction: Instruction,
-        lane: int | None = None,
-        address: int | None = None,
-        severity: Severity = Severity.ERROR,
-    ) -> None: ...
+Report = Callable[..., None]
+"""Receives what a check found: the arguments of `Reporter`."""
 
 
 class Reporter:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.checks.journal import Journal
+from mxcomp.sim.checks.report import Numbered
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import UNWRITTEN, Memory, gather
 
@@ -63,10 +63,6 @@ class Read:
     wave: int
     lane: int | None
     offset: int
-
-
-class Issuer(Protocol):
-    number: int
 
 
 class Trial:
@@ -125,7 +121,7 @@ class Trial:
         )
 
     def read(
-        self, space: Space, wave: Issuer, i: Instruction, lanes: Offsets, offsets: Offsets, stride: int = 0
+        self, space: Space, wave: Numbered, i: Instruction, lanes: Offsets, offsets: Offsets, stride: int = 0
     ) -> None:
         """Records that lanes read never-written bytes at these offsets of LDS or scratch. `stride` is the size of a
         lane's scratch."""
@@ -142,7 +138,7 @@ class Trial:
             self.reads[suspect] = read
 
     def load(
-        self, wave: Issuer, i: Instruction, lanes: NDArray[np.intp] | None, offsets: Offsets, values: Bytes
+        self, wave: Numbered, i: Instruction, lanes: NDArray[np.intp] | None, offsets: Offsets, values: Bytes
     ) -> Bytes:
         """Returns what a load of uint8[n, size] from the offsets gives."""
         memory = self._memory

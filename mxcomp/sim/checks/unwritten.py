@@ -26,6 +26,7 @@ from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.findings import Finding, Findings, Severity
 from mxcomp.sim.memory import BASE
+from mxcomp.support.progress import tracked
 
 _NAMES = {Space.DEVICE: "memory", Space.LDS: "LDS", Space.SCRATCH: "scratch"}
 
@@ -45,6 +46,12 @@ class UnwrittenCheck:
         self._on = "uninit" in dispatch.checks
         self._met: Counter[Doubts] = Counter()
         self._matter: set[Doubts] = set()
+
+    def run_all(self) -> dict[Workgroup, Counters]:
+        """Returns the counters of each workgroup of the launch."""
+        with np.errstate(all="ignore"):
+            workgroups = tracked(self._dispatch.workgroups, f"simulating {self._dispatch.program.kernel.name}")
+            return {number: self.run(number) for number in workgroups}
 
     def run(self, number: Workgroup) -> Counters:
         findings = self._dispatch.findings

@@ -28,11 +28,10 @@ from mxcomp.sim.fast.kernel import Segment, segments
 from mxcomp.sim.fast.local import Chunk, Code, LocalMemory, Recorder
 from mxcomp.sim.fast.paths import Note, Paths
 from mxcomp.sim.instruction import Instruction
-from mxcomp.sim.numpy.engine import Line, open_barrier, run_wave
+from mxcomp.sim.numpy.engine import Line, run_wave, take_turns
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics.memory import parse
-from mxcomp.support.progress import tracked
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _SGPRS = 128
@@ -129,10 +128,7 @@ class FastEngine:
         if kernel is None:
             watch = Reporter(dispatch, (0, 0, 0))
             kernel = self._kernels[key] = CompiledKernel.of(dispatch.program, watch)
-        check = UnwrittenCheck(dispatch, partial(_run_workgroup, kernel))
-        with np.errstate(all="ignore"):
-            workgroups = tracked(dispatch.workgroups, f"simulating {dispatch.program.kernel.name}")
-            return {number: check.run(number) for number in workgroups}
+        return UnwrittenCheck(dispatch, partial(_run_workgroup, kernel)).run_all()
 
 
 def _run_workgroup(kernel: CompiledKernel, dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
@@ -166,7 +162,7 @@ class FastGroup:
 
     def run(self) -> Counters:
         try:
-            self._take_turns()
+            take_turns(self.group, [wave.state for wave in self.waves], lambda k, most: self.waves[k].run(most))
         except SimulationError:  # checks still want to know what has happened
             for wave in self.waves:
                 wave.read_traces()
@@ -175,25 +171,6 @@ class FastGroup:
             if self.local is not None:
                 self.local.finish()
         return self._counters()
-
-    def _take_turns(self) -> None:
-        turns, executed = self.dispatch.schedule.turns(self.number), 0
-        limit = self.dispatch.max_instructions
-        while True:
-            states = [wave.state for wave in self.waves]
-            running = [k for k, wave in enumerate(states) if wave.state == 0]
-            if not running:
-                if all(wave.state == END for wave in states):
-                    break
-                open_barrier(self.group, states)
-                continue
-            for k, most in turns.round(running):
-                executed += self.waves[k].run(min(most, limit - executed + 1))
-                if executed > limit:
-                    raise SimulationError(
-                        f"workgroup {self.number}: more than {limit} instructions, an endless loop? "
-                        f"wave {k} at {states[k].pc:#x}"
-                    )
 
     def _counters(self) -> Counters:
         total = self.kernel.counters(self.counts) + self.extra

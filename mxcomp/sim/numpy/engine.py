@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-
-import numpy as np
 
 from mxcomp.sim.checks.lds import NO_SHADOW, LdsShadow
 from mxcomp.sim.checks.registers import Facts, check_registers
@@ -24,7 +23,6 @@ from mxcomp.sim.numpy.vector_memory import memory_step
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Step, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics import SCALAR, VECTOR, is_vector, salu
-from mxcomp.support.progress import tracked
 
 
 def step_of(i: Instruction) -> Step:
@@ -82,11 +80,7 @@ class NumpyEngine:
         program = dispatch.program
         if program not in self._compiled:
             self._compiled[program] = {address: Line.of(i) for address, i in program.instructions.items()}
-        lines = self._compiled[program]
-        check = UnwrittenCheck(dispatch, partial(_run_workgroup, lines))
-        with np.errstate(all="ignore"):
-            workgroups = tracked(dispatch.workgroups, f"simulating {dispatch.program.kernel.name}")
-            return {number: check.run(number) for number in workgroups}
+        return UnwrittenCheck(dispatch, partial(_run_workgroup, self._compiled[program])).run_all()
 
 
 def _run_workgroup(lines: dict[int, Line], dispatch: Dispatch, number: Workgroup, trial: Trial | None) -> Counters:
@@ -95,22 +89,7 @@ def _run_workgroup(lines: dict[int, Line], dispatch: Dispatch, number: Workgroup
     group = Group(dispatch, number, trial)
     waves = [Wave(group, k, dispatch.wave_start(number, k)) for k in range(dispatch.waves)]
     group.shadow = LdsShadow(len(group.lds), group.report, waves, trial)
-    turns = dispatch.schedule.turns(number)
-    executed = 0
-    while True:
-        running = [wave.number for wave in waves if wave.state == 0]
-        if not running:
-            if all(wave.state == END for wave in waves):
-                break
-            open_barrier(group, waves)
-            continue
-        for k, most in turns.round(running):
-            executed += run_wave(waves[k], lines, min(most, dispatch.max_instructions - executed + 1))
-            if executed > dispatch.max_instructions:
-                raise SimulationError(
-                    f"workgroup {number}: more than {dispatch.max_instructions} instructions, an endless loop? "
-                    f"wave {k} at {waves[k].pc:#x}"
-                )
+    take_turns(group, waves, lambda k, most: run_wave(waves[k], lines, most))
     group.shadow = NO_SHADOW  # ends references in a circle
     return _counters(lines, waves)
 
@@ -124,6 +103,27 @@ def _counters(lines: dict[int, Line], waves: list[Wave]) -> Counters:
     for wave in waves:
         total.update(wave.counters)
     return total
+
+
+def take_turns(group: Group, waves: list[Wave], run: Callable[[int, int], int]) -> None:
+    """Runs the waves of a workgroup to their ends.
+
+    Args:
+        run: Executes a wave, by number, for so many instructions at most; returns how many it executed.
+    """
+    dispatch, executed = group.dispatch, 0
+    turns = dispatch.schedule.turns(group.number)
+    while not all(wave.state == END for wave in waves):
+        running = [wave.number for wave in waves if wave.state == 0]
+        if not running:
+            open_barrier(group, waves)
+        for k, most in turns.round(running):
+            executed += run(k, min(most, dispatch.max_instructions - executed + 1))
+            if executed > dispatch.max_instructions:
+                raise SimulationError(
+                    f"workgroup {group.number}: more than {dispatch.max_instructions} instructions, an endless loop? "
+                    f"wave {k} at {waves[k].pc:#x}"
+                )
 
 
 def open_barrier(group: Group, waves: list[Wave]) -> None:

@@ -80,7 +80,7 @@ def _allowed(
 
 def load_scratch(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int) -> Bytes:
     data = w.private()
-    lanes = _allowed_scratch(w, i, addresses, active, size, "reads")
+    lanes = within(w, i, addresses, active, size, "reads", Space.SCRATCH)
     result = np.zeros((64, size), np.uint8)
     at = (lanes[:, None], addresses[lanes, None] + np.arange(size))
     written, trial = w.scratch_written, w.group.trial
@@ -93,20 +93,24 @@ def load_scratch(w: Wave, i: Instruction, addresses: Addresses, active: Mask, si
 
 def store_scratch(w: Wave, i: Instruction, addresses: Addresses, active: Mask, values: Bytes) -> None:
     data = w.private()
-    lanes = _allowed_scratch(w, i, addresses, active, values.shape[1], "writes")
+    lanes = within(w, i, addresses, active, values.shape[1], "writes", Space.SCRATCH)
     at = (lanes[:, None], addresses[lanes, None] + np.arange(values.shape[1]))
     data[at] = values[lanes]
     if w.scratch_written is not None:
         w.scratch_written[at] = True
 
 
-def _allowed_scratch(
-    w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str
+def within(
+    w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str, space: Space
 ) -> NDArray[np.int64]:
+    """Returns the active lanes within LDS, or their scratch, and reports the others."""
     lanes = np.flatnonzero(active)
-    bad = (addresses[lanes] < 0) | (addresses[lanes] + size > w.group.dispatch.scratch_bytes)
-    if bad.any() and w.group.report.bounds:
-        lane = int(lanes[np.flatnonzero(bad)[0]])
-        limit = w.group.dispatch.scratch_bytes
-        w.group.report("bounds", f"{verb} beyond {limit} bytes of scratch", w, i, lane, int(addresses[lane]))
+    dispatch, at = w.group.dispatch, addresses[lanes]
+    limit = dispatch.lds_bytes if space is Space.LDS else dispatch.scratch_bytes
+    if not len(lanes) or (int(at.min()) >= 0 and int(at.max()) + size <= limit):
+        return lanes
+    bad = (at < 0) | (at + size > limit)
+    if w.group.report.bounds:
+        lane, name = int(lanes[np.flatnonzero(bad)[0]]), "LDS" if space is Space.LDS else "scratch"
+        w.group.report("bounds", f"{verb} beyond {limit} bytes of {name}", w, i, lane, int(addresses[lane]))
     return lanes[~bad]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.banks import conflict_cycles
 from mxcomp.sim.checks.lds import Cells
+from mxcomp.sim.checks.trial import Space
 from mxcomp.sim.checks.waits import Flight, Transfer
 from mxcomp.sim.counters import memory_event
 from mxcomp.sim.instruction import Instruction, MemoryOperands
 from mxcomp.sim.memory import UNWRITTEN, gather, scatter
+from mxcomp.sim.numpy.global_memory import within
 from mxcomp.sim.numpy.wave import Lanes, Step, Wave
 from mxcomp.sim.semantics import lane as lane_ops
 from mxcomp.sim.semantics import memory as m
@@ -28,30 +32,24 @@ def lds_step(i: Instruction) -> Step:
     return {"load": _load, "store": _store, "atomic": _atomic}[op.kind](i, op, operands)
 
 
-def flight_of(i: Instruction) -> Flight:
-    flight = Flight.of(i)
+def transferring(i: Instruction, move: Callable[[Wave, Transfer], int]) -> Step:
+    """Returns the step of a memory instruction. `move` does what it does, and returns the bytes that count."""
+    flight, event = Flight.of(i), f"{memory_event(i)}.bytes"
     assert flight is not None
-    return flight
 
+    def step(w: Wave) -> None:
+        transfer = Transfer(flight, w.barriers)
+        if moved := move(w, transfer):
+            w.counters[event] += moved
+        w.outstanding.issue(w, transfer)
 
-def _allowed(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, verb: str) -> NDArray[np.int64]:
-    """Returns the active lanes within LDS, and reports the others."""
-    lanes = np.flatnonzero(active)
-    at = addresses[lanes]
-    limit = w.group.dispatch.lds_bytes
-    if not len(lanes) or (int(at.min()) >= 0 and int(at.max()) + size <= limit):
-        return lanes
-    bad = (at < 0) | (at + size > limit)
-    if w.group.report.bounds:
-        lane = int(lanes[np.flatnonzero(bad)[0]])
-        w.group.report("bounds", f"{verb} beyond {limit} bytes of LDS", w, i, lane, int(addresses[lane]))
-    return lanes[~bad]
+    return step
 
 
 def lds_load(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: int, transfer: Transfer) -> Lanes:
     """Returns the loaded bytes, uint8[64, size]; inactive lanes give 0, lanes outside UNWRITTEN."""
     group = w.group
-    lanes = _allowed(w, i, addresses, active, size, "reads")
+    lanes = within(w, i, addresses, active, size, "reads", Space.LDS)
     result = np.zeros((64, size), np.uint8)
     if len(lanes) < np.count_nonzero(active):
         result[active] = UNWRITTEN
@@ -67,7 +65,7 @@ def lds_load(w: Wave, i: Instruction, addresses: Addresses, active: Mask, size: 
 def lds_store(w: Wave, i: Instruction, addresses: Addresses, active: Mask, values: Lanes, transfer: Transfer) -> None:
     """Stores uint8[64, size] of the active lanes."""
     group, size = w.group, values.shape[1]
-    lanes = _allowed(w, i, addresses, active, size, "writes")
+    lanes = within(w, i, addresses, active, size, "writes", Space.LDS)
     if not len(lanes):
         return
     at, new = addresses[lanes], values[lanes]
@@ -86,40 +84,34 @@ def _base(w: Wave, row: int) -> Addresses:
 def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.result is not None and operands.address is not None
     row, offsets = operands.address.vgpr, lds_offsets(op, operands)
-    result, flight, event = operands.result.vgpr, flight_of(i), f"{memory_event(i)}.bytes"
-    per_access = op.registers // op.accesses
+    result, per_access = operands.result.vgpr, op.registers // op.accesses
 
-    def load(w: Wave) -> None:
+    def load(w: Wave, transfer: Transfer) -> int:
         base = _base(w, row)
-        transfer = Transfer(flight, w.barriers)
         loaded = [lds_load(w, i, base + offset, w.active, op.size, transfer) for offset in offsets]
         for k, raw in enumerate(loaded):
             words = m.transpose(raw, op.transpose) if op.transpose else m.extend(raw, op.signed)
             for n, word in enumerate(words):
                 target = result + k * per_access + n
                 w.put(target, m.merge_half(word, w.v[target], op.half) if op.half else word)
-        _count(w, event, op, base, offsets, "load")
-        w.outstanding.issue(w, transfer)
+        return _count(w, op, base, offsets, "load")
 
-    return load
+    return transferring(i, load)
 
 
 def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.data is not None and operands.address is not None
-    row, offsets, event = operands.address.vgpr, lds_offsets(op, operands), f"{memory_event(i)}.bytes"
-    flight = flight_of(i)
+    row, offsets = operands.address.vgpr, lds_offsets(op, operands)
     sources = [operand for operand in (operands.data, operands.data1) if operand is not None]
 
-    def store(w: Wave) -> None:
+    def store(w: Wave, transfer: Transfer) -> int:
         base = _base(w, row)
-        transfer = Transfer(flight, w.barriers)
         for operand, offset in zip(sources, offsets, strict=True):
             values = m.to_bytes(w.v[operand.vgpr : operand.vgpr + operand.dwords], op.size, op.half)
             lds_store(w, i, base + offset, w.active, values, transfer)
-        _count(w, event, op, base, offsets, "store")
-        w.outstanding.issue(w, transfer)
+        return _count(w, op, base, offsets, "store")
 
-    return store
+    return transferring(i, store)
 
 
 def lds_offsets(op: m.MemoryOp, operands: MemoryOperands) -> list[int]:
@@ -129,24 +121,22 @@ def lds_offsets(op: m.MemoryOp, operands: MemoryOperands) -> list[int]:
     return [operands.offset * op.stride, operands.offset1 * op.stride]
 
 
-def _count(w: Wave, event: str, op: m.MemoryOp, base: Addresses, offsets: list[int], kind: str) -> None:
-    w.counters[event] += op.size * len(offsets) * int(np.count_nonzero(w.active))
+def _count(w: Wave, op: m.MemoryOp, base: Addresses, offsets: list[int], kind: str) -> int:
+    """Counts bank conflicts, and returns the bytes that are moved."""
     for offset in offsets:
         w.counters["lds.conflict.cycles"] += conflict_cycles(base + offset, w.active, op.size, kind)
+    return op.size * len(offsets) * int(np.count_nonzero(w.active))
 
 
 def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.data is not None and operands.address is not None
-    from mxcomp.sim.numpy.vector_memory import apply_atomic
+    row, data, result = operands.address.vgpr, operands.data, operands.result
 
-    row, data, result, flight = operands.address.vgpr, operands.data, operands.result, flight_of(i)
-    event = f"{memory_event(i)}.bytes"
-
-    def atomic(w: Wave) -> None:
+    def atomic(w: Wave, transfer: Transfer) -> int:
         addresses = _base(w, row) + operands.offset
         operand = m.to_bytes(w.v[data.vgpr : data.vgpr + data.dwords], 4 * data.dwords, "")
         old = np.zeros((64, op.size), np.uint8)
-        lanes = _allowed(w, i, addresses, w.active, op.size, "updates")
+        lanes = within(w, i, addresses, w.active, op.size, "updates", Space.LDS)
         if len(lanes):
             w.group.shadow.update(w, i, Cells(addresses[lanes], op.size, lanes))
         for lane in lanes:
@@ -156,23 +146,32 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
         if result is not None:
             for k, word in enumerate(m.extend(old, False)):
                 w.put(result.vgpr + k, word)
-        w.counters[event] += op.size * int(np.count_nonzero(w.active))
-        w.outstanding.issue(w, Transfer(flight))
+        return op.size * int(np.count_nonzero(w.active))
 
-    return atomic
+    return transferring(i, atomic)
 
 
 def _permute(i: Instruction, operands: MemoryOperands) -> Step:
     """Exchanges values between lanes through LDS hardware, not memory."""
     assert operands.result is not None and operands.address is not None
-    address, result, flight = operands.address.vgpr, operands.result.vgpr, flight_of(i)
+    address, result = operands.address.vgpr, operands.result.vgpr
     fixed = lane_ops.swizzle_lanes(operands.offset) if i.mnemonic == "ds_swizzle_b32" else None
     exchange = lane_ops.push if i.mnemonic == "ds_permute_b32" else lane_ops.pull
     data = address if operands.data is None else operands.data.vgpr
 
-    def permute(w: Wave) -> None:
+    def permute(w: Wave, transfer: Transfer) -> int:
         lanes = fixed if fixed is not None else (w.v[address].astype(np.int64) + operands.offset >> 2) & 63
         w.put(result, exchange(w.active, lanes, w.v[data]))
-        w.outstanding.issue(w, Transfer(flight))
+        return 0
 
-    return permute
+    return transferring(i, permute)
+
+
+def apply_atomic(op: m.MemoryOp, old: Lanes, operand: Lanes) -> Lanes:
+    """Returns uint8[size] after an atomic, from the bytes before and the operand's bytes (and the compare value's)."""
+    before = int.from_bytes(old.tobytes(), "little")
+    value = int.from_bytes(operand[: op.size].tobytes(), "little")
+    if op.atomic == "cmpswap" and int.from_bytes(operand[op.size :].tobytes(), "little") != before:
+        return old
+    after = m.ATOMICS[op.atomic](before, value, op.size) & (1 << 8 * op.size) - 1
+    return np.frombuffer(after.to_bytes(op.size, "little"), np.uint8)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -74,23 +74,12 @@ def _accumulator(operand: Operand, shape: mfma.Mfma) -> _Source:
     return lambda w: np.array([w.s[code]], u32)
 
 
-_decoded: OrderedDict[tuple[bytes, str, mfma.Mfma], Lanes] = OrderedDict()
-"""Caches decoded operands, as adjacent matrix instructions share them."""
-
-_KEPT = 256
-
-
 def _operand(operand: Operand, kind: str, shape: mfma.Mfma) -> _Source:
     row, count = operand.vgpr, operand.dwords
+    return lambda w: _decoded(w.v[row : row + count].tobytes(), kind, shape)
 
-    def matrix(w: Wave) -> Lanes:
-        words = w.v[row : row + count]
-        key = (words.tobytes(), kind, shape)
-        known = _decoded.get(key)
-        if known is None:
-            known = _decoded[key] = mfma.matrix(words, kind, shape)
-            if len(_decoded) > _KEPT:
-                _decoded.popitem(last=False)
-        return known
 
-    return matrix
+@lru_cache(maxsize=256)
+def _decoded(registers: bytes, kind: str, shape: mfma.Mfma) -> Lanes:
+    """Returns an operand's elements. They are cached, as adjacent matrix instructions share them."""
+    return mfma.matrix(np.frombuffer(registers, u32).reshape(-1, 64), kind, shape)

@@ -67,8 +67,11 @@ def vector_read(operand: Operand, letter: str) -> VectorRead:
         return _read64(operand, letter)
     raw = _constant_or_register(operand, letter)
     if operand.sel != 6:
-        raw = _selected(raw, operand)
-    return _read16(raw, operand, letter) if letter in "hHSb" else _read32(raw, operand, letter)
+        whole = raw
+        raw = lambda w: selected_part(whole(w), operand)  # noqa: E731
+    if letter in "hHSb":
+        return lambda w: modified16(raw(w), operand, letter)
+    return _read32(raw, operand, letter)
 
 
 def _constant_or_register(operand: Operand, letter: str) -> VectorRead:
@@ -79,18 +82,10 @@ def _constant_or_register(operand: Operand, letter: str) -> VectorRead:
     return lambda w: value
 
 
-def _selected(raw: VectorRead, operand: Operand) -> VectorRead:
-    return lambda w: selected_part(raw(w), operand)
-
-
 def _read32(raw: VectorRead, operand: Operand, letter: str) -> VectorRead:
     if DTYPES.get(letter, u32) is u32 and not (operand.absolute or operand.negate):
         return raw
     return lambda w: modified32(raw(w), operand, letter)
-
-
-def _read16(raw: VectorRead, operand: Operand, letter: str) -> VectorRead:
-    return lambda w: modified16(raw(w), operand, letter)
 
 
 def _read64(operand: Operand, letter: str) -> VectorRead:

@@ -17,18 +17,16 @@ _Write = Callable[[Wave, int], None]
 def scalar_step(i: Instruction) -> Step:
     """Returns the step of one row of the scalar table."""
     op = SCALAR[i.mnemonic]
-    reads = [
-        scalar_read(operand, letter) for operand, letter in zip(i.src, _letters(op.src, op.dst, op.old), strict=True)
-    ]
+    letters = op.src + (op.dst[0] if op.old else "")
+    reads = [scalar_read(operand, letter) for operand, letter in zip(i.src, letters, strict=True)]
     function = op.function
     if "c" not in op.dst and "E" not in op.dst:
         write = _writer(i.dst[0], op.dst[0])
         mask = MASK64 if op.dst[0] == "U" else MASK32
         sets_scc = op.dst.endswith("!")
-        call = _call(function, reads)
 
         def single(w: Wave) -> None:
-            value = call(w) & mask
+            value = function(*[read(w) for read in reads]) & mask
             write(w, value)
             if sets_scc:
                 w.scc = int(value != 0)
@@ -43,20 +41,6 @@ def scalar_step(i: Instruction) -> Step:
             write(w, int(value) & mask)
 
     return several
-
-
-def _call(function: Callable[..., int], reads: list[ScalarRead]) -> ScalarRead:
-    if len(reads) == 1:
-        (first,) = reads
-        return lambda w: function(first(w))
-    if len(reads) == 2:
-        first, second = reads
-        return lambda w: function(first(w), second(w))
-    return lambda w: function(*[read(w) for read in reads])
-
-
-def _letters(src: str, dst: str, old: bool) -> str:
-    return src + dst[0] if old else src
 
 
 def _writer(operand: Operand, letter: str) -> _Write:

@@ -34,15 +34,6 @@ def vector_step(i: Instruction) -> Step:
     if len(op.dst) > 1:
         return _several(i, op, function, reads)
     write = _writer(i, op.dst, i.dst[0])
-    if len(reads) == 1:
-        (a,) = reads
-        return lambda w: write(w, function(a(w)))
-    if len(reads) == 2:
-        a, b = reads
-        return lambda w: write(w, function(a(w), b(w)))
-    if len(reads) == 3:
-        a, b, c = reads
-        return lambda w: write(w, function(a(w), b(w), c(w)))
     return lambda w: write(w, function(*[read(w) for read in reads]))
 
 

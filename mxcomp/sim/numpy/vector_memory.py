@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from mxcomp.sim.checks.waits import Transfer
-from mxcomp.sim.counters import memory_event
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.instruction import M0, Instruction, MemoryOperands
 from mxcomp.sim.numpy import global_memory as g
-from mxcomp.sim.numpy.lds import flight_of, lds_load, lds_store
+from mxcomp.sim.numpy.lds import apply_atomic, lds_load, lds_store, transferring
 from mxcomp.sim.numpy.operands import scalar_read
 from mxcomp.sim.numpy.wave import MASK32, MASK64, Lanes, Step, Wave, lanes_of
 from mxcomp.sim.semantics import memory as m
@@ -38,17 +37,15 @@ def memory_step(i: Instruction) -> Step:
 def _scalar_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.result is not None
     result, count, place = operands.result.code, op.size // 4, _scalar_place(op, operands)
-    flight = flight_of(i)
 
-    def load(w: Wave) -> None:
+    def load(w: Wave, transfer: Transfer) -> int:
         address, inside = place(w)
         words = g.load_scalar(w, i, address, inside) if inside else []
         for k, word in enumerate(words + [0] * (count - inside)):
             w.set32(result + k, word)
-        w.counters["scalar.load.bytes"] += op.size
-        w.outstanding.issue(w, Transfer(flight))
+        return op.size
 
-    return load
+    return transferring(i, load)
 
 
 def _scalar_place(op: m.MemoryOp, operands: MemoryOperands) -> Callable[[Wave], tuple[int, int]]:
@@ -73,24 +70,23 @@ _FIRST_LANE = lanes_of(1)
 
 def _scalar_store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.data is not None
-    first, place, flight = operands.data.code, _scalar_place(op, operands), flight_of(i)
+    first, place = operands.data.code, _scalar_place(op, operands)
 
-    def store(w: Wave) -> None:
+    def store(w: Wave, transfer: Transfer) -> int:
         address, inside = place(w)
         words = np.array(w.s[first : first + inside], np.uint32)
         if inside:
             g.store(w, i, _everywhere(address & ~3), _FIRST_LANE, np.tile(words.view(np.uint8), (64, 1)))
-        w.counters["scalar.store.bytes"] += op.size
-        w.outstanding.issue(w, Transfer(flight))
+        return op.size
 
-    return store
+    return transferring(i, store)
 
 
 def _scalar_atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
     assert operands.data is not None
-    data, result, place, flight = operands.data, operands.result, _scalar_place(op, operands), flight_of(i)
+    data, result, place = operands.data, operands.result, _scalar_place(op, operands)
 
-    def atomic(w: Wave) -> None:
+    def atomic(w: Wave, transfer: Transfer) -> int:
         address, inside = place(w)
         where = _everywhere(address & ~3)
         old = np.zeros(op.size, np.uint8)
@@ -102,10 +98,9 @@ def _scalar_atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> 
             g.store(w, i, where, _FIRST_LANE, values)
         for k, word in enumerate(old.view(np.uint32).tolist() if result is not None else ()):
             w.set32(data.code + k, word)
-        w.counters["scalar.atomic.bytes"] += op.size
-        w.outstanding.issue(w, Transfer(flight))
+        return op.size
 
-    return atomic
+    return transferring(i, atomic)
 
 
 def _everywhere(address: int) -> Lanes:
@@ -211,17 +206,14 @@ def _read_flat(w: Wave, op: m.MemoryOp, addresses: Lanes, transfer: Transfer) ->
 
 def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     assert operands.result is not None
-    row, flight, event = operands.result.vgpr, flight_of(i), f"{memory_event(i)}.bytes"
+    row = operands.result.vgpr
 
-    def load(w: Wave) -> None:
+    def load(w: Wave, transfer: Transfer) -> int:
         where, room = addresses(w)
-        transfer = Transfer(flight, w.barriers)
-        words = m.extend(_read(w, op, where, room, transfer), op.signed)
-        put_words(w, row, words, op.half)
-        w.counters[event] += op.size * int(np.count_nonzero(w.active))
-        w.outstanding.issue(w, transfer)
+        put_words(w, row, m.extend(_read(w, op, where, room, transfer), op.signed), op.half)
+        return op.size * int(np.count_nonzero(w.active))
 
-    return load
+    return transferring(i, load)
 
 
 def put_words(w: Wave, row: int, words: Lanes, half: str = "") -> None:
@@ -232,12 +224,10 @@ def put_words(w: Wave, row: int, words: Lanes, half: str = "") -> None:
 
 def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     assert operands.data is not None
-    row, count, event = operands.data.vgpr, operands.data.dwords, f"{memory_event(i)}.bytes"
-    flight = flight_of(i)
+    row, count = operands.data.vgpr, operands.data.dwords
 
-    def store(w: Wave) -> None:
+    def store(w: Wave, transfer: Transfer) -> int:
         where, room = addresses(w)
-        transfer = Transfer(flight, w.barriers)
         values = m.to_bytes(w.v[row : row + count], op.size, op.half)
         if op.space == "scratch":
             g.store_scratch(w, i, where, w.active, values)
@@ -250,10 +240,9 @@ def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: 
             else:
                 for k in range(0, op.size, 4):
                     g.store(w, i, where + k, w.active & (room >= k + 4), values[:, k : k + 4])
-        w.counters[event] += op.size * int(np.count_nonzero(w.active))
-        w.outstanding.issue(w, transfer)
+        return op.size * int(np.count_nonzero(w.active))
 
-    return store
+    return transferring(i, store)
 
 
 def _write_flat(w: Wave, addresses: Lanes, values: Lanes, transfer: Transfer) -> None:
@@ -269,20 +258,18 @@ def _write_flat(w: Wave, addresses: Lanes, values: Lanes, transfer: Transfer) ->
 def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     """Returns the step of a load from global memory to LDS. Lanes beyond the buffer write 0, inactive lanes write
     nothing."""
-    lanes, flight = np.arange(64, dtype=np.int64), flight_of(i)
+    lanes = np.arange(64, dtype=np.int64)
 
-    def load(w: Wave) -> None:
+    def load(w: Wave, transfer: Transfer) -> int:
         where, room = addresses(w)
-        transfer = Transfer(flight, w.barriers)
         values = _read(w, op, where, room, transfer)
         if op.size < 4:
             values = np.ascontiguousarray(m.extend(values, op.signed).T).view(np.uint8)
         target = m.direct_lds_address(w.s[M0], operands.offset, lanes, op.size)
         lds_store(w, i, target, w.active, values, transfer)
-        w.counters["lds.direct.bytes"] += op.size * int(np.count_nonzero(w.active))
-        w.outstanding.issue(w, transfer)
+        return op.size * int(np.count_nonzero(w.active))
 
-    return load
+    return transferring(i, load)
 
 
 # -- atomics: lanes one after another, in ascending order
@@ -290,10 +277,9 @@ def _direct_load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addre
 
 def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     assert operands.data is not None
-    data, result, size, flight = operands.data, operands.result, op.size, flight_of(i)
-    event = f"{memory_event(i)}.bytes"
+    data, result, size = operands.data, operands.result, op.size
 
-    def atomic(w: Wave) -> None:
+    def atomic(w: Wave, transfer: Transfer) -> int:
         where, room = addresses(w)
         inside, _ = in_range(w, room, size)
         old = np.zeros((64, size), np.uint8)
@@ -308,17 +294,6 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses:
             g.store(w, i, where, alone, before)
         if result is not None:
             put_words(w, result.vgpr, m.extend(old, False))
-        w.counters[event] += size * int(np.count_nonzero(inside))
-        w.outstanding.issue(w, Transfer(flight))
+        return size * int(np.count_nonzero(inside))
 
-    return atomic
-
-
-def apply_atomic(op: m.MemoryOp, old: Lanes, operand: Lanes) -> Lanes:
-    """Returns uint8[size] after an atomic, from the bytes before and the operand's bytes (and the compare value's)."""
-    before = int.from_bytes(old.tobytes(), "little")
-    value = int.from_bytes(operand[: op.size].tobytes(), "little")
-    if op.atomic == "cmpswap" and int.from_bytes(operand[op.size :].tobytes(), "little") != before:
-        return old
-    after = m.ATOMICS[op.atomic](before, value, op.size) & (1 << 8 * op.size) - 1
-    return np.frombuffer(after.to_bytes(op.size, "little"), np.uint8)
+    return transferring(i, atomic)

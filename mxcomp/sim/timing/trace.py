@@ -65,25 +65,6 @@ class Trace:
         return sum(map(len, self.codes))
 
 
-class TracingEngine:
-    """An engine that keeps traces. It executes what branches and addresses depend on, and stores nothing.
-
-    Kernels that branch on what they or other workgroups have stored do not end, or go another way.
-    """
-
-    name = "trace"
-
-    def __init__(self) -> None:
-        self.traces: dict[Workgroup, Trace] = {}
-
-    def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
-        """Leaves `traces` of the workgroups."""
-        program = TracedProgram.of(dispatch.program)
-        with np.errstate(all="ignore"):
-            self.traces = {number: Recorder(dispatch, number, program).run() for number in dispatch.workgroups}
-        return {number: trace.counters for number, trace in self.traces.items()}
-
-
 @dataclass(frozen=True, eq=False)
 class TracedProgram:
     """A program with what tracing needs.

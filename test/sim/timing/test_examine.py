@@ -18,7 +18,8 @@ from kernels_from_ir import code_object
 
 from mxcomp.profiling import Estimate
 from mxcomp.sim import Device, LaunchStats
-from mxcomp.sim.engine import Dispatch
+from mxcomp.sim.counters import Counters
+from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
 from mxcomp.sim.timing.estimates import estimate
@@ -26,7 +27,7 @@ from mxcomp.sim.timing.examination import Examination, Examiner
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.sharing import Sharing
-from mxcomp.sim.timing.trace import TracingEngine
+from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.target import get_target
 
@@ -34,6 +35,25 @@ XCDS = get_target("gfx950").xcds
 
 CASES = [(TRITON, "scaled_e2m1_e2m1_mfma16_stages3"), (TRITON, "scaled_e4m3_e2m1_mfma32_stages2"),
          (FLYDSL, "scaled_e2m1_e2m1_staged"), (FLYDSL, "scaled_e4m3_e4m3")]  # fmt: skip
+
+
+class TracingEngine:
+    """An engine that keeps traces. It executes what branches and addresses depend on, and stores nothing.
+
+    Kernels that branch on what they or other workgroups have stored do not end, or go another way.
+    """
+
+    name = "trace"
+
+    def __init__(self) -> None:
+        self.traces: dict[Workgroup, Trace] = {}
+
+    def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
+        """Leaves `traces` of the workgroups."""
+        program = TracedProgram.of(dispatch.program)
+        with np.errstate(all="ignore"):
+            self.traces = {number: Recorder(dispatch, number, program).run() for number in dispatch.workgroups}
+        return {number: trace.counters for number, trace in self.traces.items()}
 
 
 class Tracing(Machine):
