@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TextIO, TypeVar
@@ -103,9 +103,9 @@ class Bar:
             self._draw_if_due()
 
 
-def tracked(items: Collection[Item], what: str, stream: TextIO | None = None) -> Iterator[Item]:
-    """Yields the items, with a bar for how many of them are done."""
-    with Bar(what, len(items), stream=stream) as bar:
+def tracked(items: Iterable[Item], what: str, stream: TextIO | None = None, total: int = 0) -> Iterator[Item]:
+    """Yields the items, with a bar for how many of them, of `total` or of all that a collection has, are done."""
+    with Bar(what, len(items) if isinstance(items, Sized) else total, stream=stream) as bar:
         for item in items:
             yield item
             bar.advance()

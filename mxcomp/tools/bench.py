@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 from pathlib import Path
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.tools import common, shapes
@@ -30,9 +30,7 @@ NAME = "mxcomp-bench"
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = common.described_parser(NAME, __doc__)
     parser.add_argument("subjects", nargs="*", metavar="MxNxK|model.mlir", help="sizes of matmuls, and models")
     parser.add_argument("--configurations", action="store_true", help="every dispatch of programs, compiled in 6 ways")
     parser.add_argument("--rows", type=Path, metavar="FILE.csv", help="more sizes; columns m,n,k,tile_m,tile_n")
@@ -48,7 +46,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--csv", type=Path, metavar="OUT", help="the same as a table")
     parser.add_argument("--picture", type=Path, metavar="DIR", help="bars, roofline, speed over size, as .png")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: sim: one for each core, hip: 1)")
-    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
     return common.exit_code(NAME, lambda: _bench(args))
 
@@ -60,21 +57,9 @@ def _bench(args: argparse.Namespace) -> int:
     common.check_writable(args.csv)
     if args.picture:
         _prepare(args.picture)
-    if args.model:
-        from mxcomp.tools import bench_models
-
-        return bench_models.run(NAME, args)
-    if args.moe:
-        from mxcomp.tools import bench_moe
-
-        return bench_moe.run(NAME, args)
-    if args.configurations:
-        from mxcomp.tools import bench_configurations
-
-        return bench_configurations.run(NAME, args)
-    from mxcomp.tools import bench_matmuls
-
-    return bench_matmuls.run(NAME, args)
+    modes = {"models": args.model, "moe": args.moe, "configurations": args.configurations, "matmuls": True}
+    mode = next(name for name, is_it in modes.items() if is_it)
+    return import_module(f"mxcomp.tools.bench_{mode}").run(NAME, args)  # what each needs takes a while to load
 
 
 def _prepare(directory: Path) -> None:

@@ -20,6 +20,7 @@ from mxcomp.mlir.session import read_source
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.support import files, tables, workers
+from mxcomp.support.progress import tracked
 from mxcomp.support.tables import Column
 from mxcomp.tools import shapes
 
@@ -47,7 +48,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     jobs = args.jobs or (1 if args.device == "hip" else None)
     with workers.pool(jobs, fresh=True) if left else nullcontext() as executor:
         futures = [] if executor is None else [executor.submit(timed, task) for task in left]
-        for done, future in enumerate(as_completed(futures), 1):
+        for future in tracked(as_completed(futures), "configurations", total=len(futures)):
             outcome = future.result()
             if isinstance(outcome, Failed):
                 task, failed = outcome.task, True
@@ -55,8 +56,6 @@ def run(name: str, args: argparse.Namespace) -> int:
             else:
                 found[outcome[0].subject, outcome[0].configuration, outcome[0].source] = outcome
                 _write(args, [each for listed in found.values() for each in listed])
-            if sys.stderr.isatty():
-                print(f"\rconfigurations: {done} of {len(left)}", end="\n" * (done == len(left)), file=sys.stderr)
     for title in dict.fromkeys(task.name for task in tasks):
         shown = [record for key in order if key[0] == title for record in found.get(key, ())]
         if shown:

@@ -28,6 +28,7 @@ from mxcomp.sim.timing.aiter import Gemm
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.support import files, tables, workers
+from mxcomp.support.progress import tracked
 from mxcomp.support.tables import Column
 from mxcomp.target import DEFAULT
 from mxcomp.tools import shapes
@@ -153,15 +154,14 @@ def _measured(
 def _add_peers(name: str, args: argparse.Namespace, left: Sequence[table.Row], entries: list[Entry]) -> None:
     indices = {entry.key: index for index, entry in enumerate(entries)}
     try:
-        for done, (row, found) in enumerate(table.in_parallel(table.estimated, args.aiter, left, args.jobs), 1):
+        timed = table.in_parallel(table.estimated, args.aiter, left, args.jobs)
+        for done, (row, found) in enumerate(tracked(timed, "peer's kernels", total=len(left)), 1):
             if isinstance(found, table.Fault):
                 print(f"{name}: {args.rows}:{found.line}: {found.message}: no peer", file=sys.stderr)
             elif (index := indices.get(row.gemm)) is not None:
                 entries[index] = replace(entries[index], peer_us=round(found.us, 3))
             if done % _WRITTEN == 0:
                 _write(args, entries)
-            if sys.stderr.isatty():
-                print(f"\rpeer's kernels: {done} of {len(left)}", end="\n" * (done == len(left)), file=sys.stderr)
     finally:  # after an interrupt too
         _write(args, entries)
 

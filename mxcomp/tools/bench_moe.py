@@ -12,6 +12,7 @@ from pathlib import Path
 from mxcomp.errors import InputError
 from mxcomp.measuring import moe, records
 from mxcomp.support import tables, workers
+from mxcomp.support.progress import Bar
 from mxcomp.support.tables import Column
 from mxcomp.tools import common
 
@@ -33,14 +34,15 @@ def run(name: str, args: argparse.Namespace) -> int:
     known = {entry.layer: entry for entry in before}
     found = {row.line: moe.with_published(known[row.layer], row) for row in rows if row.layer in known}
     left = [row for row in rows if row.line not in found]
-    for group in _modelled(left, args.jobs):
-        for row, made in group:
-            if isinstance(made, moe.Fault):
-                faults.append(made)
-            else:
-                found[row.line] = made
-        _write(args, found)
-        _progress(len(found) + len(faults), len(rows))
+    with Bar("layers", len(left)) as bar:
+        for group in _modelled(left, args.jobs):
+            for row, made in group:
+                if isinstance(made, moe.Fault):
+                    faults.append(made)
+                else:
+                    found[row.line] = made
+                bar.advance()
+            _write(args, found)
     for fault in sorted(faults, key=lambda each: each.line):
         print(f"{name}: {path}:{fault.line}: {fault.message}: left out", file=sys.stderr)
     if not found:
@@ -60,11 +62,6 @@ def _modelled(rows: Sequence[moe.Row], jobs: int | None) -> Iterable[list[tuple[
 
 def _write(args: argparse.Namespace, found: dict[int, moe.Entry]) -> None:
     records.write([found[line] for line in sorted(found)], moe.Entry, args.json, args.csv)
-
-
-def _progress(done: int, of: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\rlayers: {done} of {of}", end="\n" * (done >= of), file=sys.stderr)
 
 
 _COLUMNS = (

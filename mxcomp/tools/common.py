@@ -48,6 +48,14 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     return result
 
 
+def described_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Returns an argument parser of a tool that is described at length, with --version."""
+    how = argparse.RawDescriptionHelpFormatter
+    result = argparse.ArgumentParser(name, description=description, formatter_class=how, allow_abbrev=False)
+    result.add_argument("--version", action="version", version=f"{name} {__version__}")
+    return result
+
+
 def options(args: argparse.Namespace) -> Options:
     return Options.make(
         args.target,

@@ -21,7 +21,6 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import OPERAND_NAMES
@@ -57,9 +56,7 @@ _CAPTION = "cycles of a K tile, and the part of them that MFMA take: modelled"
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = common.described_parser(NAME, __doc__)
     parser.add_argument("words", nargs="*", metavar="NAME", help="[print] NAME, or [list] PATTERN …")
     parser.add_argument("--types", metavar="LHS[,RHS]", help="element types to list, or patterns of them")
     parser.add_argument("--json", action="store_true", help="list as JSON")
@@ -68,7 +65,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="- for stdout (default)")
     parser.add_argument("--target", default=DEFAULT, help="the GPU (default: %(default)s)")
     parser.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
-    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
 
     def run() -> None:

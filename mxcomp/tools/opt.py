@@ -10,6 +10,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from iree.compiler import ir
 
@@ -105,6 +106,10 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+_AS_FLAGS = ("data-tiling", "ukernels", "versions", "fuse-quantisers", "tuned")
+"""The options of passes that are parsed as flags are."""
+
+
 def _with_options(name: str, options: Options, text: str) -> Options:
     known = get_pass(name).options
     for item in text.split():
@@ -112,23 +117,15 @@ def _with_options(name: str, options: Options, text: str) -> Options:
         if key not in known:
             expected = f"expected {', '.join(known)}" if known else "it has none"
             raise InputError(f"pass {name} has no option '{key}': {expected}")
-        match key:
-            case "data-tiling":
-                options = replace(options, data_tiling=Options.make(data_tiling=value).data_tiling)
-            case "ukernels":
-                options = replace(options, ukernels=value)
-            case "ukernel-dir":
-                options = replace(options, ukernel_dirs=(*options.ukernel_dirs, Path(value)))
-            case "versions":
-                options = replace(options, versions=Options.make(versions=value).versions)
-            case "fuse-quantisers":
-                options = replace(options, fuse_quantisers=Options.make(fuse_quantisers=value).fuse_quantisers)
-            case "tuned":
-                options = replace(options, tuned=Path(value))
-            case "reference":
-                options = replace(options, reference=_is_true(key, value))
-            case "packed-parameters":
-                options = replace(options, packed_parameters=_is_true(key, value))
+        entry, given = key.replace("-", "_"), dict[str, Any]()
+        if key in _AS_FLAGS:
+            given[entry] = value
+            given[entry] = getattr(Options.make(**given), entry)
+        elif key == "ukernel-dir":
+            given["ukernel_dirs"] = (*options.ukernel_dirs, Path(value))
+        else:
+            given[entry] = _is_true(key, value)
+        options = replace(options, **given)
     options.check()
     return options
 

@@ -11,10 +11,8 @@ expert 3), in checkpoint and program alike.
 
 from __future__ import annotations
 
-import argparse
 import sys
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.support import files
 from mxcomp.tools import common
@@ -26,14 +24,11 @@ NAME = "mxcomp-pack"
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = common.described_parser(NAME, __doc__)
     parser.add_argument("input", nargs="+", help=".safetensors, .irpa, .gguf or .npz; together they are a checkpoint")
     parser.add_argument("-o", dest="output", required=True, help="the archive of parameters to write, .irpa")
     parser.add_argument("--manifest", metavar="FILE", help=f"what the program reads: from mxcomp-compile {FLAG}=FILE")
     parser.add_argument("--scope", help="whose parameters to pack, where the program has several scopes")
-    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
 
     def run() -> None:

@@ -29,7 +29,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from mxcomp import __version__, profiling
+from mxcomp import profiling
 from mxcomp.errors import InputError
 from mxcomp.hip import library
 from mxcomp.hip.dump import INDEX, read_report
@@ -53,9 +53,7 @@ _BARE = {"--profile": "--profile=all"}
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = common.described_parser(NAME, __doc__)
     parser.add_argument("module", nargs="?", help="vmfb; the same as --module")
     parser.add_argument(
         "--device", default="sim", help=f"{', '.join(DRIVERS)} or with a number, sim://1 (default: sim)"
@@ -87,7 +85,6 @@ def main(argv: list[str] | None = None) -> int:
         help="write the operands of each matmul dispatch as .npy, float32 in logical order",
     )
     parser.add_argument("--print-hip-dylib", action="store_true", help="for iree-run-module's --hip_dylib_path")
-    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     given = sys.argv[1:] if argv is None else argv
     args, flags = parser.parse_known_args([_BARE.get(flag, flag) for flag in given])
 

@@ -9,13 +9,11 @@ Files are .npy arrays of bytes: [..., bytes] without gaps, the first element in 
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 
 import numpy as np
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.layout.logical import TYPES, numbers
 from mxcomp.run.arrays import read_npy
@@ -27,14 +25,11 @@ NAME = "mxcomp-show"
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = common.described_parser(NAME, __doc__)
     parser.add_argument("input", help=".npy file of bytes")
     parser.add_argument("--type", required=True, metavar="TYPE", help=f"of an element: {', '.join(TYPES)}")
     parser.add_argument("--scales", metavar="FILE", help=".npy file of E8M0 scales to multiply with")
     parser.add_argument("-o", dest="output", metavar="FILE", help="write float32 numbers to a .npy file")
-    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
 
     def run() -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.run.arrays import read_npy
 from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
@@ -46,7 +45,7 @@ _BYTES = re.compile(r"(zeros|empty):(\d+)$")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.described_parser(NAME, __doc__)
     parser.add_argument("input", help="code object (.hsaco)")
     parser.add_argument("--kernel", metavar="NAME", help="list only this kernel")
     parser.add_argument("--no-disassembly", action="store_true", help="list metadata only")
@@ -66,7 +65,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--checks", default=None, metavar="LIST", help=f"of {','.join(CHECKS)} (default: all)")
     parser.add_argument("--schedule", default="forward", choices=ORDERS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
 
     def run() -> None:
@@ -172,7 +170,7 @@ def _arguments(device: Device, kernel: Kernel, texts: list[str]) -> tuple[bytes,
     buffers: list[tuple[Buffer, np.ndarray]] = []
     kernarg = b""
     explicit = [argument for argument in kernel.arguments if not argument.is_hidden]
-    if kernel.metadata and len(texts) > len(explicit):
+    if kernel.metadata.symbol and len(texts) > len(explicit):
         raise InputError(f"kernel {kernel.name}: {len(texts)} times --arg, expected at most {len(explicit)}")
     for k, text in enumerate(texts):
         value = _argument(device, text, buffers)

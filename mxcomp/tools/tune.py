@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
+from mxcomp.support.progress import Bar
 from mxcomp.target import DEFAULT
 from mxcomp.tools import common, shapes
 
@@ -37,9 +36,7 @@ _WRITTEN = 25
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        NAME, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = common.described_parser(NAME, __doc__)
     parser.add_argument("subjects", nargs="+", metavar="model.mlir|MxNxK", help="models, and sizes of matmuls")
     parser.add_argument("-o", dest="output", default="-", help="the table, which may be there; - for stdout (default)")
     parser.add_argument("--types", nargs=2, default=["f4E2M1FN"] * 2, metavar=("LHS", "RHS"), choices=ELEMENT_TYPES)
@@ -51,7 +48,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=_count, metavar="N", help="processes for them (default: sim: all cores, hip: 1)")
     parser.add_argument("--dask", metavar="ADDRESS", help="of the scheduler of a Dask cluster, whose machines do that")
     parser.add_argument("--force", action="store_true", help="tune what the table has already, too")
-    parser.add_argument("--version", action="version", version=f"{NAME} {__version__}")
     args = parser.parse_args(argv)
     return common.exit_code(NAME, lambda: _tune(args))
 
@@ -80,14 +76,14 @@ def _tune(args: argparse.Namespace) -> int:
     for reason in left:
         print(f"{NAME}: not tuned: {reason}", file=sys.stderr)
     pool = _pool(args) if candidates and wanted else nullcontext()
-    with table, _progress(len(wanted)) as advance, pool as executor:
+    with table, Bar("problems", len(wanted)) as bar, pool as executor:
         for found in tune(wanted, settings, executor):
             if isinstance(found, Line):
                 table.add(found, at_once=bool(candidates))
             else:
                 left.append(found.reason)
                 print(f"{NAME}: not tuned: {_name(found.key)}: {found.reason}", file=sys.stderr)
-            advance()
+            bar.advance()
     print(f"{NAME}: {table.added} tuned, {len(keys) - len(wanted)} in the table before", file=sys.stderr)
     return int(bool(left))
 
@@ -171,17 +167,6 @@ class _Table:
 
         files.write({self._path: tuned_lines.text(self._lines.values()).encode()})
         self._unwritten = 0
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Returns a function to call after each problem, which updates a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
-        task = progress.add_task("problems", total=total)
-        yield lambda: progress.advance(task)
 
 
 def _name(key: Key) -> str:
