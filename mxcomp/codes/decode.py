@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
@@ -92,13 +94,18 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
 
 def stored_codes(elements: ir.Value) -> ir.Value:
     """Returns the codes of a tensor of any shape, one in an i8, read from its bytes."""
-    result = build.tensor_type(static_sizes(elements), "i8")
+    return _each(elements, "i8", lambda code: arith.TruncIOp(ir.IntegerType.get_signless(8), code).result)
+
+
+def stored_values(elements: ir.Value) -> ir.Value:
+    """Returns the f32 values of elements of any shape, read from their bytes."""
+    return _each(elements, "f32", lambda code: value_of(code, str(build.element(elements))))
+
+
+def _each(elements: ir.Value, kind: str, of: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    result = build.tensor_type(static_sizes(elements), kind)
     source = codes(elements, ir.AffineMap.get_identity(result.rank)).isolated
-
-    def body(indices: list[ir.Value]) -> ir.Value:
-        return arith.TruncIOp(result.element_type, source.at(indices)).result
-
-    return build.generate(result, body, build.dynamic_sizes(elements))
+    return build.generate(result, lambda indices: of(source.at(indices)), build.dynamic_sizes(elements))
 
 
 def unpacked(operand: ir.Value, sizes: list[ir.Value]) -> ir.Value:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.codes.decode import value_of
-from mxcomp.formats import element_format
+from mxcomp.codes.decode import stored_values
+from mxcomp.formats import UNLOADABLE, element_format
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import TileSwizzle
@@ -85,34 +85,8 @@ def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: 
     sizes = _scaled(tiles, outer[batch:], (swizzle.tile_shape[0], layout.tile[2] // block))
     if operand not in (LHS, RHS):
         return build.bitcast(value, build.tensor_type((*leading, rows, columns), element), own, sizes)
-    if element_format(element).bits == 6:
-        size = block * 6 // 8
-        value = build.bitcast(value, build.tensor_type((*leading, rows, columns, size), "i8"), own, sizes)
-        return _decoded(value, element, block, sizes)
-    return build.bitcast(value, build.tensor_type((*leading, rows, columns, block), element), own, sizes)
-
-
-def _decoded(source: ir.Value, element: str, block: int, rows: list[ir.Value]) -> ir.Value:
-    """Returns f32 values from bytes of 6-bit elements, a type that IREE's code generation for CPUs cannot load.
-
-    An element is in two bytes: first byte 6·kb / 8, from bit 6·kb % 8.
-    """
-    i32 = ir.IntegerType.get_signless(32)
-    *outer, size = build.static_sizes(source)
-    result = build.tensor_type((*outer, block), "f32")
-    first_bit = ir.AffineExpr.get_dim(0) * 6
-
-    def body(loops: list[ir.Value]) -> ir.Value:
-        *outer, kb = loops
-        first = build.apply(ir.AffineExpr.get_floor_div(first_bit, 8), [kb])
-        second = build.clamp(build.apply(ir.AffineExpr.get_dim(0) + 1, [first]), size or 0)
-        low, high = (arith.ExtUIOp(i32, tensor.ExtractOp(source, [*outer, at]).result).result for at in (first, second))
-        shift = arith.IndexCastOp(i32, build.apply(ir.AffineExpr.get_mod(first_bit, 8), [kb])).result
-        pair = arith.OrIOp(low, arith.ShLIOp(high, arith.ConstantOp(i32, 8).result).result).result
-        code = arith.AndIOp(arith.ShRUIOp(pair, shift).result, arith.ConstantOp(i32, 63).result).result
-        return value_of(code, element)
-
-    return build.generate(result, body, rows)
+    value = build.bitcast(value, build.tensor_type((*leading, rows, columns, block), element), own, sizes)
+    return stored_values(value) if element in UNLOADABLE else value  # which IREE's code generation cannot load
 
 
 def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, acc: ir.Value) -> ir.Value:
