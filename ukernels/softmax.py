@@ -99,7 +99,7 @@ def of_lane(value: ir.Value, lane: int) -> ir.Value:
 
 
 def swapped(swap: Callable[..., ir.OpView], one: ir.Value, other: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Exchanges odd rows of lanes of the first f32 with even ones of the second."""
+    """Exchanges odd rows of lanes of the first f32 or i32 with even ones of the second."""
     i32 = ir.IntegerType.get_signless(32)
     bits = [arith.BitcastOp(i32, each).result for each in (one, other)]
     pair = swap(ir.Type.parse("!llvm.struct<(i32, i32)>"), *bits, False, False).res

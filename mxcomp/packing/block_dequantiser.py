@@ -16,8 +16,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import func, rocdl, vector
 
 from mxcomp.layout.units import BLOCK, MFMA
-from mxcomp.mlir import build, vectors
-from mxcomp.packing.block_quantiser import BLOCKS
+from mxcomp.mlir import vectors
+from mxcomp.packing.block_quantiser import body_of, functions
 from mxcomp.ukernels.conversions import exponent, extended
 
 NAME = "dequantise"
@@ -31,17 +31,9 @@ def text(element: str, blocks: int) -> str:
     i8, bf16 = ir.IntegerType.get_signless(8), ir.BF16Type.get()
     taken = ir.VectorType.get([MFMA.lane_bytes(element)], i8)
     given = ir.VectorType.get([BLOCK // _VECTOR, _VECTOR], bf16)
-    module = ir.Module.create()
-    with ir.InsertionPoint(module.body):
-        function = func.FuncOp(NAME, ir.FunctionType.get([taken, i8, i8], [given]))
-        count = func.FuncOp(BLOCKS, ir.FunctionType.get([], [ir.IndexType.get()]))
-        block, other = function.add_entry_block(), count.add_entry_block()
-    with ir.InsertionPoint(block):
-        packed, *scales = block.arguments
+    with functions(blocks) as module, body_of(NAME, [taken, i8, i8], [given]) as (packed, *scales):
         values = _values(packed, element, [exponent(scale) for scale in scales])
         func.ReturnOp([vector.ShapeCastOp(given, values).result])
-    with ir.InsertionPoint(other):
-        func.ReturnOp([build.constant_index(blocks)])
     return str(module)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func, llvm, rocdl, vector
+from iree.compiler.dialects import arith, func, rocdl, vector
 
 from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout.units import BLOCK, MFMA
@@ -28,6 +28,7 @@ from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline, insert
 from mxcomp.ukernels.conversions import converted, slice_of
+from mxcomp.ukernels.softmax import swapped
 
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that contains the function."""
@@ -45,22 +46,18 @@ def text(activations: Activations, blocks: int, in_order: bool = False) -> str:
     normalised ones, @normalise, from sums of rows, @sum0 and so on. With `in_order` elements are.
     """
     hidden = activations.hidden
-    module = ir.Module.create()
-    with ir.InsertionPoint(module.body):
+    with functions(blocks) as module:
         if hidden is not None:
             _activate(activations, hidden)
         if activations.norm is not None:
             _normalise(activations.norm)
         _quantise(activations, BLOCK if hidden is not None else BLOCK * activations.bits // _WORD_BITS, in_order)
-        with _body(BLOCKS, [], [ir.IndexType.get()]):
-            func.ReturnOp([build.constant_index(blocks)])
     return str(module)
 
 
 def norm_text(norm: Norm) -> str:
     """Returns a module with the functions @sum0 and so on, and @normalise, of a norm."""
-    module = ir.Module.create()
-    with ir.InsertionPoint(module.body):
+    with functions() as module:
         _normalise(norm)
     return str(module)
 
@@ -76,7 +73,7 @@ def _quantise(activations: Activations, words: int, in_order: bool) -> None:
     fmt = element_format(str(build.element(producer.elements.op.results[0])))
     i8 = ir.IntegerType.get_signless(8)
     stored = ir.VectorType.get([MFMA.lane_bytes(fmt.mlir_type)], i8)
-    with _body(NAME, [_words(words)], [stored, i8]) as (given,):
+    with body_of(NAME, [_words(words)], [stored, i8]) as (given,):
         source = activations.source if hidden is None else hidden.op.results[0]
         lane = _Lane({source: _values(given, build.element(source), BLOCK)})
         elements, scale = (lane.value(node) for node in producer.nodes)
@@ -88,7 +85,7 @@ def _activate(activations: Activations, hidden: Compute) -> None:
     """Builds the function that computes a lane's part of a block of hidden activations, as f32, from gates and ups."""
     pair = activations.pair or ()
     count = _PART * len(pair)
-    with _body(ACTIVATE, [_words(count)], [_words(_PART)]) as (given,):
+    with body_of(ACTIVATE, [_words(count)], [_words(_PART)]) as (given,):
         x = vector.BitCastOp(ir.VectorType.get([count], activations.type), given).result
         turns = (ir.DenseI64ArrayAttr.get(range(first, count, len(pair))) for first in range(len(pair)))
         both = {value: vector.ShuffleOp(x, x, turn).result for value, turn in zip(pair, turns, strict=True)}
@@ -111,9 +108,9 @@ def _normalise(norm: Norm) -> None:
         return _Lane(known | {each.op.results[0]: total for each, total in totals}, _PART)
 
     for number, each in enumerate(norm.sums):
-        with _body(f"{SUM}{number}", [*taken, *[f32] * number], [f32]) as given:
+        with body_of(f"{SUM}{number}", [*taken, *[f32] * number], [f32]) as given:
             func.ReturnOp([lane(given).sum(each)])
-    with _body(NORMALISE, [*taken, *[f32] * len(norm.sums)], [taken[0]]) as given:
+    with body_of(NORMALISE, [*taken, *[f32] * len(norm.sums)], [taken[0]]) as given:
         func.ReturnOp([vector.BitCastOp(taken[0], lane(given).value(norm.result)).result])
 
 
@@ -131,7 +128,18 @@ def _words(count: int) -> ir.Type:
 
 
 @contextmanager
-def _body(name: str, taken: Sequence[ir.Type], given: Sequence[ir.Type]) -> Iterator[Sequence[ir.Value]]:
+def functions(blocks: int | None = None) -> Iterator[ir.Module]:
+    """Inserts functions into a new module, whose last one is @blocks where they are known."""
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        yield module
+        if blocks is not None:
+            with body_of(BLOCKS, [], [ir.IndexType.get()]):
+                func.ReturnOp([build.constant_index(blocks)])
+
+
+@contextmanager
+def body_of(name: str, taken: Sequence[ir.Type], given: Sequence[ir.Type]) -> Iterator[Sequence[ir.Value]]:
     """Inserts at the end of a new function, and yields its arguments."""
     block = func.FuncOp(name, ir.FunctionType.get(list(taken), list(given))).add_entry_block()
     with ir.InsertionPoint(block):
@@ -281,19 +289,8 @@ def _in_mfma_lanes(elements: ir.Value, fmt: ElementFormat) -> ir.Value:
     first, second = given[:half], given[half:]
     for swap in (rocdl.Permlane16SwapOp, rocdl.Permlane32SwapOp):
         for i in range(half):
-            first[i], second[i] = _swapped(swap, first[i], second[i])
+            first[i], second[i] = swapped(swap, first[i], second[i])
     return vector.FromElementsOp(elements.type, [*first, *second]).result
-
-
-def _swapped(swap: type, first: ir.Value, second: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Exchanges odd rows of `first` with even rows of `second`."""
-    i32 = first.type
-    pair = ir.Type.parse("!llvm.struct<(i32, i32)>")
-    both = swap(pair, first, second, False, False).result
-    one, other = (
-        llvm.ExtractValueOp(i32, both, ir.DenseI64ArrayAttr.get([position])).result for position in range(_HALVES)
-    )
-    return one, other
 
 
 def completed(ukernel: ir.Operation, user: ir.Operation) -> ir.Operation:

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
 
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
 from mxcomp.layout.units import LANES
 from mxcomp.mlir import build
-from mxcomp.packing import result_tiles
+from mxcomp.packing import result_tiles, standing
 from mxcomp.packing.result_tiles import UNROLL, Launch
 
 _LOOPS = 12
@@ -37,30 +36,14 @@ def accumulate(
     lhs: Sequence[ir.Value], each_rhs: Sequence[Sequence[ir.Value]], tiled: ir.RankedTensorType, launch: Launch
 ) -> list[ir.Value]:
     """Returns accumulator tiles, of type `tiled`, of `flat` operands: elements and scales of LHS, and of each RHS."""
-    m, n, um, un, *of_fragment, k, left, left_scale, right, right_scale = map(ir.AffineExpr.get_dim, range(_LOOPS))
-    rows, columns = [(m, um, k, left), (m, um, k, left_scale)], [(n, un, k, right), (n, un, k, right_scale)]
-    result = m, n, um, un, *of_fragment
     count = len(each_rhs)
-    dims = [*rows, *columns * count, *[result] * count]
-    kinds = ["parallel"] * len(result) + ["reduction"] * (_LOOPS - len(result))
-
-    def body(element: ir.Value, scale: ir.Value, *others: ir.Value) -> list[ir.Value]:
-        """Returns values computed from all operands, which IREE would drop otherwise."""
-        first = arith.MulIOp(element, scale).result
-        pairs = zip(others[: 2 * count : 2], others[1 : 2 * count : 2], others[2 * count :], strict=True)
-        return [_added(acc, arith.MulIOp(first, arith.MulIOp(*each).result).result) for *each, acc in pairs]
-
-    op = build.generics(
-        [tiled] * count,
-        [*lhs, *(value for rhs in each_rhs for value in rhs)],
-        [build.zero_filled(tiled) for _ in each_rhs],
-        [ir.AffineMap.get(_LOOPS, 0, each) for each in dims],
-        kinds,
-        body,
+    *result, k, left, left_scale, right, right_scale = range(_LOOPS)
+    m, n, units_m, units_n, *_ = result
+    rows, columns = (
+        [(m, units_m, k, each) for each in (left, left_scale)],
+        [(n, units_n, k, each) for each in (right, right_scale)],
     )
+    inputs, accs = [*lhs, *(value for rhs in each_rhs for value in rhs)], [build.zero_filled(tiled) for _ in each_rhs]
+    op = standing.generic([tiled] * count, inputs, accs, [*rows, *columns * count, *[result] * count], len(result))
     result_tiles.annotate(op, launch, [1, 1] + [0] * (_LOOPS - 2), False, UNROLL)
     return list(op.results)
-
-
-def _added(acc: ir.Value, product: ir.Value) -> ir.Value:
-    return arith.AddFOp(acc, arith.SIToFPOp(acc.type, product).result).result

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import tensor
 
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.layout.problem import Problem
@@ -35,7 +35,7 @@ from mxcomp.matching.norms import Norm
 from mxcomp.mlir import build
 from mxcomp.mlir.assumptions import Range, assume, hidden_one
 from mxcomp.mlir.attributes import KERNEL
-from mxcomp.packing import block_quantiser, result_tiles
+from mxcomp.packing import block_quantiser, result_tiles, standing
 from mxcomp.packing.result_tiles import Launch, ResultTiles
 from mxcomp.ukernels.quantising import fragment
 
@@ -142,25 +142,19 @@ def accumulate(
     kernel of its `own`.
     """
     units_m, of_workgroup = layout.units or (1, 1)
-    in_tiles, batch = tiles is not None, len(problem.batch)
+    in_tiles, batch, inner = tiles is not None, len(problem.batch), fragment(units_m)
     outer = build.static_sizes(inputs[LHS])[:1] if in_tiles else list(problem.batch)
-    kind = build.tensor_type((*outer, build.static_sizes(inputs[RHS])[batch], *fragment(units_m)), problem.types[ACC])
+    kind = build.tensor_type((*outer, build.static_sizes(inputs[RHS])[batch], *inner), problem.types[ACC])
     accs = [build.zero_filled(kind, tiles or ()) for _ in range(count)]
-    kinds = ["parallel"] * len(outer) + _iterators(units_m)
-    activations, rhs, scale, result, *by_block = _maps(units_m, batch, in_tiles, len(of_norm))
-    maps = [activations, *by_block, *[rhs, scale] * count, *[result] * count]
-    kinds += ["reduction"] * (2 * len(of_norm))
-
-    def body(activation: ir.Value, *others: ir.Value) -> list[ir.Value]:
-        for word in others[: len(of_norm)]:
-            activation = arith.AddIOp(activation, word).result
-        others = others[len(of_norm) :]
-        elements, scales, sums = others[: 2 * count : 2], others[1 : 2 * count : 2], others[2 * count :]
-        return [_stand_in(activation, *each) for each in zip(elements, scales, sums, strict=True)]
-
-    x, *weights = inputs
-    op = build.generics([kind] * count, [x, *of_norm, *weights], accs, maps, kinds, body)
-    workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(kinds) - 1 - len(outer))
+    unit, parallel = len(outer), len(outer) + 1 + len(inner)
+    first, of_weights = list(range(unit)), list(range(batch))
+    block, activation, k, step, byte, scale = range(parallel, parallel + 6)
+    of_vectors = ([parallel + 6 + 2 * i + j for j in range(2)] for i in range(len(of_norm)))
+    weights = [*of_weights, unit, k, step, byte], [*of_weights, unit, k, scale]
+    dims = [[*first, block, activation], *of_vectors, *weights * count, *[list(range(parallel))] * count]
+    x, *each_rhs = inputs
+    op = standing.generic([kind] * count, [x, *of_norm, *each_rhs], accs, dims, parallel)
+    workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(inner) + 6 + 2 * len(of_norm))
     suffix = result_tiles.TILED if in_tiles else result_tiles.BATCHED * batch
     result_tiles.annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
@@ -193,38 +187,3 @@ def result(problem: Problem, layout: DataTiledLayout, columns: int | None, in_ti
     units_m, _ = layout.units or (1, 1)
     layout, rows = replace(layout, units=(units_m, 1)), None if in_tiles else 1
     return ResultTiles(problem, layout, transposed=False, columns=columns, rows=rows)
-
-
-def _iterators(units_m: int) -> list[str]:
-    """Returns the iterators of the loops over a result, and over dimensions of operands that it does not have."""
-    return ["parallel"] * (1 + len(fragment(units_m))) + ["reduction"] * 6
-
-
-def _maps(units_m: int, batch: int, in_tiles: bool, vectors: int) -> list[ir.AffineMap]:
-    """Returns the maps of activations, RHS, RHS scales, result, and so many vectors.
-
-    The first dimensions are the batch, or tiles along M, the last ones those of vectors.
-    """
-    outer = batch + in_tiles
-    own = outer + len(_iterators(units_m))
-    count = own + 2 * vectors
-    first, loops = ([ir.AffineExpr.get_dim(i) for i in part] for part in (range(outer), range(outer, own)))
-    unit, *tile, block, activation, k, step, byte, scale = loops
-    of_weights = [] if in_tiles else first
-    return [
-        ir.AffineMap.get(count, 0, each)
-        for each in (
-            [*first, block, activation],
-            [*of_weights, unit, k, step, byte],
-            [*of_weights, unit, k, scale],
-            [*first, unit, *tile],
-            *([ir.AffineExpr.get_dim(own + 2 * i + j) for j in range(2)] for i in range(vectors)),
-        )
-    ]
-
-
-def _stand_in(activation: ir.Value, element: ir.Value, scale: ir.Value, acc: ir.Value) -> ir.Value:
-    """Returns a value computed from all operands, which IREE would drop otherwise."""
-    weight = arith.ExtUIOp(activation.type, arith.MulIOp(element, scale).result).result
-    product = arith.MulIOp(activation, weight).result
-    return arith.AddFOp(acc, arith.SIToFPOp(acc.type, product).result).result

@@ -113,6 +113,23 @@ def dispatch(
     return region.results
 
 
+def generic(
+    results: Sequence[ir.RankedTensorType],
+    operands: Sequence[ir.Value],
+    inits: Sequence[ir.Value],
+    dims: Sequence[Sequence[int]],
+    parallel: int,
+) -> ir.Operation:
+    """Returns a placeholder whose operands and results have such loops as dimensions: `parallel` ones, and then
+    others."""
+    loops = 1 + max(map(max, dims))
+    maps = [ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in each]) for each in dims]
+    iterators = ["parallel"] * parallel + ["reduction"] * (loops - parallel)
+    return build.generics(
+        results, operands, inits, maps, iterators, lambda *given: _placeholder(list(given), len(results))
+    )
+
+
 def _starts(ranks: Sequence[int], first: int) -> list[int]:
     return [first + sum(ranks[:i]) for i in range(len(ranks))]
 
