@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count, product
 from typing import Protocol
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
-from mxcomp.mlir import attributes, build, graph, linalg
+from mxcomp.mlir import attributes, build, graph
 
 _REGION = "flow.dispatch.region"
 _NAME = re.compile(r"mxcomp\.(attention|cache|linear|routing)\.")
@@ -83,24 +84,12 @@ def dispatch(
         outer = (along,) if isinstance(along, int) else along
         inner = [result.rank - len(outer) for result in results]
         first = len(outer) + sum(inner)
-        loops, maps = first + sum(ranks), list[ir.AffineMap]()
-        for start, rank in zip(_starts(ranks, first), ranks, strict=True):
-            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(start + i) for i in range(rank)]))
-        for start, rank in zip(_starts(inner, len(outer)), inner, strict=True):
-            dims = list(range(start, start + rank))
-            for number, place in enumerate(outer):
-                dims.insert(place, number)
-            maps.append(ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]))
-        iterators = ["parallel"] * first + ["reduction"] * sum(ranks)
-        op = linalg.GenericOp(
-            list(results), list(operands), inits, ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-            ir.ArrayAttr.get([build.iterator_type(each) for each in iterators]),
-        ).operation  # fmt: skip
-        block = op.regions[0].blocks.append(*map(build.element, (*operands, *inits)))
-        with ir.InsertionPoint(block):
-            linalg.YieldOp(_placeholder(list(block.arguments), len(results)))
+        taken, made = _consecutive(ranks, first), _consecutive(inner, len(outer))
+        for dims, (number, place) in product(made, enumerate(outer)):
+            dims.insert(place, number)
+        op = generic(results, operands, inits, [*taken, *made], first)
         op.attributes["compilation_info"] = attributes.compilation_info(
-            [1] * len(outer) + [0] * (loops - len(outer)),
+            [1] * len(outer) + [0] * (first + sum(ranks) - len(outer)),
             (threads, 1, 1),
             llvm_func_attrs or {},
             reorder=False,
@@ -130,8 +119,10 @@ def generic(
     )
 
 
-def _starts(ranks: Sequence[int], first: int) -> list[int]:
-    return [first + sum(ranks[:i]) for i in range(len(ranks))]
+def _consecutive(ranks: Sequence[int], first: int) -> list[list[int]]:
+    """Returns loops from the first on, so many for each."""
+    loops = count(first)
+    return [[next(loops) for _ in range(rank)] for rank in ranks]
 
 
 def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
