@@ -29,7 +29,8 @@ read where they are stored: broadcasts to heads, transposes and views in front o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iree.compiler import ir
@@ -44,11 +45,15 @@ from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 from mxcomp.options import Options
 from mxcomp.packing import standing
+from mxcomp.ukernels.attention import Stored
 from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 
 _MASK = 3
 """The operand of a kernel that is a mask, if it has one, but for scales and a table of pages."""
+
+_NAMES = {"n": "batches", "t": "queries", "l": "keys"}
+"""The axes that may be dynamic."""
 
 OPTIONS = ("ukernels", "reference")
 
@@ -143,7 +148,7 @@ def _taken(found: Attention | str, options: Options) -> Attention | str:
 
 def _entry(op: ir.Operation, axes: Mapping[str, int | None], found: Attention | str) -> dict[str, Any]:
     """Returns the entry for the report."""
-    names = {"n": "heads", "t": "queries", "l": "keys", "d": "size", "v": "value_size"}
+    names = {**_NAMES, "n": "heads", "d": "size", "v": "value_size"}
     sizes = {name: axes[axis] for axis, name in names.items() if axes.get(axis) is not None}
     became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name}
     return notes.outcome(op.location, {**sizes, **became})
@@ -194,35 +199,74 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
 
 
 def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
-    """Builds one dispatch; results of queries behind the last one are dropped."""
+    """Builds one dispatch; of static sizes, results of queries behind the last one are dropped."""
+    sizes = [_size(operands[0], kernel.query, axis) for axis in kernel.dynamic]
     with standing.named(op, "attention", "attention"):
         (tiles,) = standing.dispatch(
-            kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads,
-            llvm_func_attrs=kernel.llvm_func_attrs,
+            kernel, operands, [kernel.result_type], kernel.threads,
+            along=tuple(range(len(kernel.tiled))), llvm_func_attrs=kernel.llvm_func_attrs, tile=kernel.tiled,
+            sizes=sizes,
         )  # fmt: skip
+    if kernel.dynamic:
+        groups = [[i] for i in range(len(kernel.tiled))]
+        rows = build.collapse(tiles, [*groups, list(range(len(groups), kernel.result_type.rank))])
+        if rows.type == result:
+            return rows
+        return tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], sizes, list(result.shape)).result
     flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
-    rows = build.tensor_type([kernel.heads, kernel.tiles * kernel.tile, kernel.value_size], result.element_type)
+    heads, queries, size = result.shape
+    rows = build.tensor_type([heads, -(-queries // kernel.tile) * kernel.tile, size], result.element_type)
     whole = tensor.ExpandShapeOp(rows, flat, [[0, 1, 2]], [], list(rows.shape)).result
     if rows == result:
         return whole
     return tensor.ExtractSliceOp(result, whole, [], [], [], [0, 0, 0], list(result.shape), [1, 1, 1]).result
 
 
+def _size(value: ir.Value, stored: Stored, axis: str) -> ir.Value:
+    """Returns the size of an axis of a stored operand."""
+    pairs = enumerate(zip(stored.sizes, stored.subscripts, strict=True))
+    sizes = [(i, size) for i, (size, each) in pairs if each.axis == axis]
+    known = math.prod(size or 1 for _, size in sizes)
+    (dynamic,) = (build.dim(value, i) for i, size in sizes if size is None)
+    return build.times(dynamic, known)
+
+
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
-    """Returns operands with equal numbers of keys, asserted to fit into a buffer."""
-    dynamic = [(i, stored.sizes.index(None)) for i, stored in enumerate(kernel.inputs) if None in stored.sizes]
-    if not dynamic:
-        return operands
-    most = min(stored.most_keys for stored in kernel.inputs if None in stored.sizes)
-    first, *others = (build.dim(operands[i], dimension) for i, dimension in dynamic)
+    """Returns operands whose dynamic sizes are equal along each axis, asserted to fit into buffers."""
+    found, limits = dict[str, list[ir.Value]](), dict[str, int]()
+    for i, stored in enumerate(kernel.inputs + kernel.outputs):
+        dynamic = {each.axis: dim for dim, each in enumerate(stored.subscripts) if stored.sizes[dim] is None}
+        for axis, dim in dynamic.items() if i < len(operands) else ():
+            found.setdefault(axis, []).append(build.dim(operands[i], dim))
+        if dynamic:
+            axes = "".join(sorted(dynamic))
+            limits[axes] = min(limits.get(axes, stored.most), stored.most)
+    sizes = {axis: _compared(axis, values) for axis, values in found.items()}
+    for axes, limit in sorted(limits.items(), key=lambda each: len(each[0])):
+        name = " times ".join(_NAMES[axis] for axis in axes)
+        count = build.product([sizes[axis] for axis in axes])
+        bounds = ((arith.CmpIPredicate.uge, 1), (arith.CmpIPredicate.ule, limit))
+        low, high = (arith.CmpIOp(which, count, build.constant_index(each)).result for which, each in bounds)
+        cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: {name} of attention must be between 1 and {limit}")
+    most = {axis: min(limit for axes, limit in limits.items() if axis in axes) for axis in sizes}
+    known = {axis: assume(size, Range(1, most[axis])) for axis, size in sizes.items()}
+    return [_tied(*each, known) for each in zip(operands, kernel.inputs, strict=True)]
+
+
+def _compared(axis: str, values: Sequence[ir.Value]) -> ir.Value:
+    """Returns one of several sizes, asserted to be equal."""
+    first, *others = values
     for other in others:
         same = arith.CmpIOp(arith.CmpIPredicate.eq, first, other).result
-        cf.AssertOp(same, "mxcomp: keys, values and masks must have the same number of keys")
-    limits = ((arith.CmpIPredicate.uge, 1), (arith.CmpIPredicate.ule, most))
-    low, high = (arith.CmpIOp(which, first, build.constant_index(limit)).result for which, limit in limits)
-    cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: keys of attention must be between 1 and {most}")
-    keys = assume(first, Range(1, most))
-    return [build.tie_shape(value, [keys]) if None in build.static_sizes(value) else value for value in operands]
+        cf.AssertOp(same, f"mxcomp: operands of attention must have the same number of {_NAMES[axis]}")
+    return first
+
+
+def _tied(value: ir.Value, stored: Stored, sizes: Mapping[str, ir.Value]) -> ir.Value:
+    """Returns an operand that is known to have these sizes along its axes where dynamic."""
+    pairs = zip(stored.subscripts, stored.sizes, strict=True)
+    dynamic = [sizes[each.axis] for each, size in pairs if size is None]
+    return build.tie_shape(value, dynamic) if dynamic else value
 
 
 def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:

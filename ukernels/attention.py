@@ -27,29 +27,6 @@ from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma,
 from mxcomp.ukernels.softmax import LOWEST, added, exp2, inverse, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND
 
-
-class ManyQueries:
-    """A kernel of which each workgroup has a tile of queries of a head."""
-
-    heads: int
-    queries: int
-    pages: Paged | None = None
-
-    @property
-    def tile(self) -> int:
-        """The number of queries of a workgroup."""
-        raise NotImplementedError
-
-    @property
-    def tiles(self) -> int:
-        """The number of workgroups of a head."""
-        return -(-self.queries // self.tile)
-
-    @property
-    def workgroups(self) -> int:
-        return self.heads * self.tiles
-
-
 KEYS = 32
 """The number of keys of a step: two fragments of scores are one of the second product."""
 COLUMNS = 16
@@ -93,7 +70,7 @@ class Stored:
 
     @property
     def bytes(self) -> int:
-        """The bytes of all elements, or of those of one key where the number of keys is dynamic."""
+        """The bytes of all elements, with dynamic sizes of 1."""
         return math.prod(size or 1 for size in self.sizes) * self.element_bytes
 
     @property
@@ -111,8 +88,8 @@ class Stored:
         return next(each for each in sizes if each == LANE or size % (4 * each) == 0)
 
     @property
-    def most_keys(self) -> int:
-        """The largest number of keys for which a buffer has room."""
+    def most(self) -> int:
+        """The largest product of dynamic sizes for which a buffer has room."""
         return builder.MOST_BYTES // self.bytes
 
     def step(self, axis: str) -> int:
@@ -173,8 +150,10 @@ def module(
     block = function.operation.regions[0].blocks[0]
     with ir.InsertionPoint(block):
         workgroup = builder.workgroup()
-        with builder.threads(threads, *results) as lanes:
-            write(workgroup, list(block.arguments), lanes)
+        given = list(block.arguments)
+        sizes = [size for value in given[len(kinds) - len(results) :] for size in build.dynamic_sizes(value)]
+        with builder.threads(threads, *results, sizes=sizes) as lanes:
+            write(workgroup, given, lanes)
         util.ReturnOp(lanes.results)
     made = ir.Module.create()
     made.body.append(insert(function.operation, called) if called else function.operation)
@@ -256,7 +235,7 @@ def times(one: Index, other: Index) -> Index:
 class Operand:
     """An operand in memory."""
 
-    def __init__(self, stored: Stored, value: ir.Value, totals: Mapping[str, int]) -> None:
+    def __init__(self, stored: Stored, value: ir.Value, totals: Mapping[str, int | None]) -> None:
         self.stored, self._totals = stored, totals
         self._sizes = sizes = [
             Index.of(build.dim(value, i)).here if size is None else Index.of(size)
@@ -274,15 +253,15 @@ class Operand:
             if each.axis not in axes:
                 continue
             at = axes[each.axis] // each.stride
-            if each.extent is not None and each.extent * each.stride < self._totals.get(each.axis, 0):
+            total = self._totals.get(each.axis, 0)
+            if each.extent is not None and (total is None or each.extent * each.stride < total):
                 at = at % each.extent
             place = place + times(at, step)
         return place
 
-    @property
-    def keys(self) -> Index:
-        """The number of keys."""
-        return self._sizes[[each.axis for each in self.stored.subscripts].index("l")]
+    def size(self, axis: str) -> Index:
+        """Returns the size of the only dimension along an axis."""
+        return self._sizes[[each.axis for each in self.stored.subscripts].index(axis)]
 
     @property
     def step(self) -> int:

@@ -107,6 +107,11 @@ class Decode:
     def inputs(self) -> list[Stored]:
         return attention.inputs(self)
 
+    @property
+    def outputs(self) -> list[Stored]:
+        """The results with dynamic sizes: none."""
+        return []
+
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of sums, and of the largest score and the sum of powers of each, of so many workgroups."""
         return _part_types(workgroups, self.stored, self.value_size)
@@ -180,7 +185,7 @@ class _Decode:
         if spec.pages is not None:
             self.table, *others = others
         self.others = attention.Others(spec, others)
-        keys = Index.of(spec.keys) if spec.keys is not None else key.keys
+        keys = Index.of(spec.keys) if spec.keys is not None else key.size("l")
         first = (self.head * spec.group).here
         self.visible = VisibleKeys(spec.reach, keys, first, self.others.positions)
         self.start, self.keys = self.visible.around(Index.of(0), Index.of(spec.queries - 1))

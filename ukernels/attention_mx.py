@@ -58,7 +58,7 @@ _MANTISSA_BITS = 23
 
 
 @dataclass(frozen=True)
-class MxAttention(attention.ManyQueries):
+class MxAttention:
     """The kernel's parameters.
 
     Attributes:
@@ -94,6 +94,11 @@ class MxAttention(attention.ManyQueries):
     result: str
     units: int = 1
     offset: int = 0
+
+    @property
+    def tiles(self) -> int:
+        """The number of workgroups of a head."""
+        return -(-self.queries // self.tile)
 
     @property
     def workgroups(self) -> int:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl
@@ -27,10 +28,10 @@ from iree.compiler.dialects import arith, rocdl
 from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
-from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, VisibleKeys, kept
+from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, Subscript, VisibleKeys, kept
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
-from mxcomp.ukernels.waves import LANES
+from mxcomp.ukernels.waves import BEYOND, LANES
 
 ROWS, DEPTH = 32, 16
 """The rows and columns of a fragment, and the elements that a matrix instruction takes along the third size."""
@@ -59,12 +60,12 @@ _EXCESS = 8.0
 
 
 @dataclass(frozen=True)
-class Prefill(attention.ManyQueries):
+class Prefill:
     """The kernel's parameters.
 
     Attributes:
-        heads: Of queries, in all batches.
-        queries: Of each head.
+        heads: Of queries, in all batches; None if the program knows how many.
+        queries: Of each head; None likewise.
         size, value_size: Of a query or key, and of a value.
         keys: None if the program knows how many.
         scale: Of scores, times log2(e).
@@ -76,8 +77,8 @@ class Prefill(attention.ManyQueries):
         sink: A score of each head that counts in the sum of powers, and has no value.
     """
 
-    heads: int
-    queries: int
+    heads: int | None
+    queries: int | None
     size: int
     value_size: int
     keys: int | None
@@ -91,6 +92,7 @@ class Prefill(attention.ManyQueries):
     result: str
     cap: float | None = None
     sink: Stored | None = None
+    pages: ClassVar[None] = None
 
     @property
     def threads(self) -> int:
@@ -113,17 +115,28 @@ class Prefill(attention.ManyQueries):
         return self.waves * ROWS
 
     @property
+    def known_heads(self) -> int:
+        """The number of heads, or of those of each batch where the number of batches is dynamic."""
+        strides = (each.stride for each in self.query.subscripts if each.axis == "n" and each.extent is None)
+        return next(strides, 1) if self.heads is None else self.heads
+
+    @property
+    def workgroups(self) -> int | None:
+        """The number of workgroups; None if the program knows it."""
+        tiles = build.tiles(self.queries, self.tile)
+        return None if self.heads is None or tiles is None else self.heads * tiles
+
+    @property
     def staged(self) -> tuple[Staged, Staged]:
         """The LDS staging of keys and of values of a step."""
         return Staged(self.size // LANE, 1, self.waves), Staged(self.value_size // LANE, ROWS // LANE, self.waves)
 
-    @property
-    def order(self) -> HeadOrder:
-        """The order in which workgroups take tiles."""
+    def order(self, tiles: Index) -> HeadOrder:
+        """Returns the order in which workgroups take tiles, of which a head has so many."""
         stored = self.key, self.value
         strides = [each.stride for operand in stored for each in operand.subscripts if each.axis == "n"]
-        shared = math.gcd(self.heads, *strides)
-        return HeadOrder(math.gcd(self.heads // shared, _XCDS), shared, self.tiles)
+        shared = math.gcd(self.known_heads, *strides)
+        return HeadOrder(math.gcd(self.known_heads // shared, _XCDS), shared, tiles)
 
     @property
     def slots(self) -> int:
@@ -150,14 +163,40 @@ class Prefill(attention.ManyQueries):
     def inputs(self) -> list[Stored]:
         return attention.inputs(self)
 
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of rows of each wave, in order."""
-        row = [*kept([self.value_size // (GROUPS * LANE)]), GROUPS, LANE]
-        return [build.tensor_type([workgroups, self.waves, ROWS, *row], self.result)]
+    @property
+    def row(self) -> list[int]:
+        """The shape of a row of the result: the part of each group of lanes, perhaps several times."""
+        return [*kept([self.value_size // (GROUPS * LANE)]), GROUPS, LANE]
+
+    @property
+    def dynamic(self) -> str:
+        """The axes of the result whose sizes the program knows."""
+        return "".join(axis for axis, size in (("n", self.heads), ("t", self.queries)) if size is None)
+
+    @property
+    def tiled(self) -> tuple[int, ...]:
+        """The sizes of a workgroup's part along the first dimensions of the result: a tile, or queries of a head."""
+        return (1,) if not self.dynamic else (self.tile,) if self.heads == 1 else (1, self.tile)
+
+    @property
+    def result_type(self) -> ir.RankedTensorType:
+        """The type of the result: rows of each wave in order, or, if dynamic, of each head."""
+        return self._result_type(self.heads, self.queries, self.workgroups)
+
+    def _result_type(self, heads: int | None, queries: int | None, workgroups: int | None) -> ir.RankedTensorType:
+        if not self.dynamic:
+            return build.tensor_type([workgroups, self.waves, ROWS, *self.row], self.result)
+        return build.tensor_type([*([] if self.heads == 1 else [heads]), queries, *self.row], self.result)
+
+    @property
+    def outputs(self) -> list[Stored]:
+        """The layout of the result."""
+        sizes = None if self.heads is None else 1, self.known_heads, self.queries, self.value_size
+        return [Stored(self.result, sizes, tuple(Subscript(axis, 1, None) for axis in "nhtv"))]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
-        results = self.result_types(1)
+        results = [self._result_type(1, None, 1)]
         kinds = [*(each.type for each in self.inputs), *results]
         return attention.module(self.name, kinds, results, self.threads, lambda *given: _Prefill(self, *given).write())
 
@@ -207,11 +246,13 @@ class _Prefill:
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
         self.query, *self.sources = inputs[:3]
+        self.queries = self.query.size("t") if spec.queries is None else Index.of(spec.queries)
+        self.workgroup, self.tiles = workgroup, ((self.queries + (spec.tile - 1)) // spec.tile).here
         self.others = attention.Others(spec, inputs[3:])
-        stored_keys = Index.of(spec.keys) if spec.keys is not None else self.sources[0].keys
-        head, tile = spec.order.tile_of(workgroup)
+        stored_keys = Index.of(spec.keys) if spec.keys is not None else self.sources[0].size("l")
+        head, tile = spec.order(self.tiles).tile_of(workgroup)
         self.head, self.first = head.here, (tile * spec.tile).here
-        self.moved = (head * spec.tiles + tile + workgroup * -1).here
+        self.moved = (attention.times(head, self.tiles) + tile + workgroup * -1).here
         self.visible = VisibleKeys(spec.reach, stored_keys, self.head, self.others.positions)
         self.row = self._query(self.column)
         self.start, self.end, is_blind = self.visible.of(self.row)
@@ -225,9 +266,7 @@ class _Prefill:
     def _bound(self) -> None:
         """Finds the steps that any query sees, the end of their keys, and the steps that all see whole."""
         spec = self.spec
-        last = self.first + (spec.tile - 1)
-        if spec.queries % spec.tile:
-            last = least(last, Index.of(spec.queries - 1))
+        last = self._existing(self.first + (spec.tile - 1))
         start, self.keys = self.visible.around(self.first, last)
         self.begin = (start // STEP).here
         self.steps = ((self.keys + (STEP - 1)) // STEP).here
@@ -338,9 +377,12 @@ class _Prefill:
 
     def _query(self, row: Index) -> Index:
         """Returns the query of a wave's row; those beyond the last query repeat it."""
-        spec = self.spec
-        query = self.first + self.wave * ROWS + row
-        return (query if spec.queries % spec.tile == 0 else least(query, Index.of(spec.queries - 1))).here
+        return self._existing(self.first + self.wave * ROWS + row)
+
+    def _existing(self, query: Index) -> Index:
+        """Returns a query of a tile, or the last one in the place of those beyond it."""
+        queries = self.spec.queries
+        return (query if queries and queries % self.spec.tile == 0 else least(query, self.queries + -1)).here
 
     def _moves(self, step: Index) -> Iterator[None]:
         """Starts copies, some behind each matrix instruction."""
@@ -511,9 +553,26 @@ class _Prefill:
         total = attention.divisor(added(*swapped(rocdl.Permlane32SwapOp, power, power)))
         elements = [element(each, i) for each in sums for i in range(SUMS)][: spec.value_size // GROUPS]
         shares = attention.rounded(attention.divided(builder.from_elements(elements), total), spec.result)
-        rows = kept([spec.value_size // (GROUPS * LANE)])
-        wave = self.wave + self.moved * spec.waves  # not in this workgroup's part of the result, but in its tile's
-        self.threads.store([shares], [1, 1, 1, *rows, 1, LANE], [0, wave, self.column, *[0] * len(rows), self.group, 0])
+        zeros: list[Index | int] = [0] * (len(spec.row) - 2)
+        rows, within = [*spec.row[:-2], 1, LANE], [*zeros, self.group, 0]
+        row = self.wave * ROWS + self.column
+        # Not in this workgroup's part of the result, but in its tile's.
+        place: list[Index | int] = [0, self.wave + self.moved * spec.waves, self.column]
+        if spec.dynamic:
+            place = [0, self._row(row)]
+            place = place[-len(spec.tiled) :]
+        self.threads.store([shares], [*[1] * len(place), *rows], [*place, *within])
+
+    def _row(self, row: Index) -> Index:
+        """Returns where the result of a query of the tile is, counted from this workgroup's part of it.
+
+        Of what is no query that is beyond the result.
+        """
+        spec, query = self.spec, self.first + row
+        head, tile = self.workgroup // self.tiles, self.workgroup % self.tiles
+        place = attention.times(self.head + head * -1, self.queries) + query + tile * -spec.tile
+        beyond = -(-BEYOND // (spec.value_size * spec.outputs[0].element_bytes))
+        return select(query < self.queries, place, beyond)
 
 
 def _keys_of_group(quad: int) -> list[int]:

@@ -386,10 +386,10 @@ def module(kernel: ir.Operation, rule: Mapping[str, Any]) -> ir.Module:
 
 
 @contextmanager
-def threads(count: int, *results: ir.RankedTensorType) -> Iterator[Threads]:
-    """Builds the code of each of so many threads, which ends by storing a part of each result."""
+def threads(count: int, *results: ir.RankedTensorType, sizes: Values | None = None) -> Iterator[Threads]:
+    """Builds the code of each of so many threads, which ends by storing a part of each result, of dynamic `sizes`."""
     mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
-    forall = scf.ForallOp([0], [count], [1], [build.empty(result) for result in results], mapping=mapping)
+    forall = scf.ForallOp([0], [count], [1], [build.empty(result, sizes or ()) for result in results], mapping=mapping)
     number, *outs = forall.body.arguments
     with ir.InsertionPoint(forall.body):
         yield Threads(Index.of(number), outs, list(forall.results))

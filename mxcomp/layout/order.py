@@ -59,11 +59,11 @@ class HeadOrder:
 
     xcds: int
     shared: int
-    tiles: int
+    tiles: Any
 
     def tile_of(self, number: Any) -> tuple[Any, Any]:
         """Returns the head of queries and the tile of workgroup `number`, which has the arithmetic of whole numbers."""
         turn, count = number // self.xcds, self.shared * self.tiles
         within = turn % count
         keys = number % self.xcds + turn // count * self.xcds
-        return keys * self.shared + within % self.shared, within // self.shared * -1 + (self.tiles - 1)
+        return keys * self.shared + within % self.shared, within // self.shared * -1 + (self.tiles + -1)

@@ -177,9 +177,8 @@ def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
 def _kernel(form: Form) -> Attention:
     heads, queries, keys, size, value_size = (form.axes[each] for each in "ntldv")
     _check_types(form)
-    if heads is None or queries is None or size is None or value_size is None:
-        raise NotCoveredError("its batch or its number of queries is dynamic")
-    is_decode = queries <= attention_decode.MOST_ROWS
+    assert size is not None and value_size is not None
+    is_decode = heads is not None and queries is not None and queries <= attention_decode.MOST_ROWS
     query = _stored(form.query, form.axes, "d")
     key, value = _both_cached(form, is_decode)
     ids, pages = ((), None) if key.table is None else ((key.table[0],), key.table[1])
@@ -190,14 +189,16 @@ def _kernel(form: Form) -> Attention:
     stored = query[1], key.stored, value.stored, mask.stored, mask.reach
     scale, is_spelled = form.scale * key.number * math.log2(math.e), form.op.name != ATTENTION
     others = None if form.cap is None else form.cap * math.log2(math.e), sink[1] if sink else None
-    if heads * queries < 2:
+    known = math.prod(each or 2 for each in (heads, queries))
+    if known < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
-    if not is_decode:
+    if heads is None or queries is None or not is_decode:
         most = _WAVES if size + value_size <= MOST_STAGGERED else _WAVES[1:]
-        waves = next((each for each in most if heads * queries >= each * _FEW), most[-1])
+        waves = next((each for each in most if known >= each * _FEW), most[-1])
         result = str(build.element(form.result))
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, *others)
-        if prefill.workgroups < 2:  # IREE drops a loop of one, and with it the name of the kernel
+        _check_dynamic(prefill)
+        if prefill.workgroups == 1:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled)
     tables = () if pages is None else (pages.table,)
@@ -208,6 +209,22 @@ def _kernel(form: Form) -> Attention:
     splits = _splits(heads // group, keys)
     decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages)
     return Attention(form.result, decode, operands, mask.guard, is_spelled)
+
+
+def _check_dynamic(kernel: Prefill) -> None:
+    """Raises NotCoveredError unless a dynamic batch or number of queries is one dimension, alike of all operands.
+
+    None has two dynamic sizes: of their product IREE does not know that a buffer has room.
+    """
+    for axis in kernel.dynamic:
+        first, *others = (
+            {each.stride for each in stored.subscripts if each.axis == axis and each.extent is None}
+            for stored in kernel.inputs
+        )
+        if len(first) != 1 or any(not each <= first for each in others):
+            raise NotCoveredError("its batch or its number of queries is dynamic, and not one dimension")
+    if any(stored.sizes.count(None) > 1 for stored in (*kernel.inputs, *kernel.outputs)):
+        raise NotCoveredError("an operand of two dynamic sizes")
 
 
 @dataclass(frozen=True)
@@ -445,7 +462,9 @@ def _as_stored(
     is_last = not whole or [each.axis for each in found.subscripts[-1:]] == [whole]
     is_whole = is_last and (not whole or steps[whole] == [(1, axes[whole])])
     has_keys = steps["l"] == ([(1, axes["l"])] if "l" in of else []) or not (whole or steps["l"])
-    if not is_whole or not has_keys or any(size is None for axis in "ntdv" for _, size in steps[axis]):
+    of_program = [each.axis for size, each in parts if size is None and each.axis != "l"]
+    is_known = all((size is None) == (each.extent is None) for size, each in parts if each.axis in ("n", "t", "d", "v"))
+    if not is_whole or not has_keys or not is_known or len(of_program) > len(set(of_program)):
         return None
     if found.bytes > MOST_BYTES:
         raise NotCoveredError(f"an operand of more than {MOST_BYTES} bytes")

@@ -241,11 +241,12 @@ class Follower:
             return None
         if any(each.axis == _KEY for each in indices):
             return None
-        kept = [ir.AffineDimExpr(each).position for each in maps[1].results]
+        kept = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in maps[1].results]
         reduced = [loop for loop, size in sorted(sizes.items()) if loop not in kept and size != 1]
         loops = [ZERO] * len(sizes)
         for loop, index in zip(kept, indices, strict=True):
-            loops[loop] = index
+            if loop is not None:
+                loops[loop] = index
         for number, loop in enumerate(reduced):
             loops[loop] = Index(f"{_KEY}{number or ''}", 1, sizes[loop])
         found = self.body(op, others[0], loops, {})

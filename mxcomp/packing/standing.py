@@ -65,10 +65,13 @@ def dispatch(
     inits: Sequence[ir.Value | None] = (),
     along: int | tuple[int, ...] = 0,
     llvm_func_attrs: Mapping[str, str] | None = None,
+    tile: Sequence[int] = (),
+    sizes: Sequence[ir.Value] = (),
 ) -> list[ir.Value]:
     """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
-    It is that of the dimension `along` of results, or the product of several.
+    It is that of the dimension `along` of results, or of several. A workgroup takes as much of these as `tile` says, by
+    default one. `sizes` are dynamic ones of the result.
 
     `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
     told of the function.
@@ -77,9 +80,9 @@ def dispatch(
     if (producer := graph.producer(first)) is None or producer.name != _REGION:
         # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(first), *others]
-    with build.dispatch_region(results, []) as region:
+    with build.dispatch_region(results, list(sizes)) as region:
         pairs = zip(inits or [None] * len(results), results, strict=True)
-        inits = [build.zero_filled(result) if init is None else init for init, result in pairs]
+        inits = [build.zero_filled(result, sizes) if init is None else init for init, result in pairs]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]
         outer = (along,) if isinstance(along, int) else along
         inner = [result.rank - len(outer) for result in results]
@@ -89,7 +92,7 @@ def dispatch(
             dims.insert(place, number)
         op = generic(results, operands, inits, [*taken, *made], first)
         op.attributes["compilation_info"] = attributes.compilation_info(
-            [1] * len(outer) + [0] * (first + sum(ranks) - len(outer)),
+            [*(tile or [1] * len(outer)), *[0] * (first + sum(ranks) - len(outer))],
             (threads, 1, 1),
             llvm_func_attrs or {},
             reorder=False,

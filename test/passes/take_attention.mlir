@@ -56,7 +56,7 @@ util.func public @grouped(%q: tensor<8x1x64xbf16>, %keys: tensor<1x1024x2x64xbf1
 // CHECK-LABEL: util.func public @dynamic(
 // CHECK-SAME: %[[MASK:[a-z0-9]+]]: tensor<2x3x?xi1>
 // CHECK: %[[ADDED:.+]] = linalg.generic {{.*}} ins(%[[MASK]] : tensor<2x3x?xi1>)
-// CHECK-COUNT-2: cf.assert {{.*}} "mxcomp: keys, values and masks must have the same number of keys"
+// CHECK-COUNT-2: cf.assert {{.*}} "mxcomp: operands of attention must have the same number of keys"
 // CHECK: cf.assert {{.*}} "mxcomp: keys of attention must be between 1 and
 // CHECK: %[[KEYS:.+]] = util.assume.int
 // CHECK-COUNT-3: flow.tensor.tie_shape {{.*}}{%[[KEYS]]}
@@ -109,6 +109,51 @@ util.func public @causal(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> 
     iree_linalg_ext.yield %score : f32
   } -> tensor<2x70x64xbf16>
   util.return %r : tensor<2x70x64xbf16>
+}
+
+// So is a dynamic number of queries, of which a workgroup has a tile of one head, or a dynamic batch.
+
+// CHECK-LABEL: util.func public @dynamic_queries(
+// CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<2x?x64xbf16>
+// CHECK: cf.assert {{.*}} "mxcomp: queries of attention must be between 1 and 8388607"
+// CHECK: %[[QUERIES:.+]] = util.assume.int {{.*}}<umin = 1, umax = 8388607>
+// CHECK: %[[ROWS:.+]] = flow.dispatch.region -> (tensor<2x?x4x2x8xbf16>{%{{.+}}})
+// CHECK: linalg.generic
+// CHECK-SAME: ukernel_descriptor<"mx_attention_prefill_m64_d64_
+// CHECK: %[[RESULT:.+]] = tensor.collapse_shape %[[ROWS]] {{\[\[}}0], [1], [2, 3, 4]]
+// CHECK-NOT: iree_linalg_ext.attention
+// CHECK: util.return %[[RESULT]]
+util.func public @dynamic_queries(%q: tensor<2x?x64xbf16>, %k: tensor<2x64x64xbf16>) -> tensor<2x?x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %c1 = arith.constant 1 : index
+  %queries = tensor.dim %q, %c1 : tensor<2x?x64xbf16>
+  %empty = tensor.empty(%queries) : tensor<2x?x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<2x?x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+      outs(%empty : tensor<2x?x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x?x64xbf16>
+  util.return %r : tensor<2x?x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @dynamic_batch(
+// CHECK: cf.assert {{.*}} "mxcomp: operands of attention must have the same number of batches"
+// CHECK: cf.assert {{.*}} "mxcomp: batches of attention must be between 1 and
+// CHECK: flow.dispatch.region -> (tensor<?x40x4x2x8xbf16>{%{{.+}}})
+// CHECK-NOT: iree_linalg_ext.attention
+util.func public @dynamic_batch(%q: tensor<?x40x64xbf16>, %k: tensor<?x80x64xbf16>) -> tensor<?x40x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %c0 = arith.constant 0 : index
+  %batch = tensor.dim %q, %c0 : tensor<?x40x64xbf16>
+  %empty = tensor.empty(%batch) : tensor<?x40x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<?x40x64xbf16>, tensor<?x80x64xbf16>, tensor<?x80x64xbf16>, f32)
+      outs(%empty : tensor<?x40x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<?x40x64xbf16>
+  util.return %r : tensor<?x40x64xbf16>
 }
 
 // A mask by which queries see keys from their own on, and one that hides what is not in a window, are not computed either.
@@ -552,17 +597,17 @@ util.func public @other_lengths(%q: tensor<4x1x64xbf16>, %k: tensor<4x96x64xbf16
   util.return %kept : tensor<2x2x1x64xbf16>
 }
 
-// What is left to IREE: a number of queries that the program knows, f32, scores that are changed, a scale that is computed.
+// What is left to IREE: an operand of two dynamic sizes, f32, scores that are changed, a scale that is computed.
 
-// CHECK-LABEL: util.func public @dynamic_queries(
+// CHECK-LABEL: util.func public @two_dynamic_sizes(
 // CHECK: iree_linalg_ext.attention
-util.func public @dynamic_queries(%q: tensor<2x?x64xbf16>, %k: tensor<2x64x64xbf16>) -> tensor<2x?x64xbf16> {
+util.func public @two_dynamic_sizes(%q: tensor<2x?x64xbf16>, %k: tensor<2x?x64xbf16>, %m: tensor<2x?x?xf32>) -> tensor<2x?x64xbf16> {
   %scale = arith.constant 0.125 : f32
   %c1 = arith.constant 1 : index
   %queries = tensor.dim %q, %c1 : tensor<2x?x64xbf16>
   %empty = tensor.empty(%queries) : tensor<2x?x64xbf16>
-  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
-      ins(%q, %k, %k, %scale : tensor<2x?x64xbf16>, tensor<2x64x64xbf16>, tensor<2x64x64xbf16>, f32)
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %m : tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, f32, tensor<2x?x?xf32>)
       outs(%empty : tensor<2x?x64xbf16>) {
   ^bb0(%score: f32):
     iree_linalg_ext.yield %score : f32

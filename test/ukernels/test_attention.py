@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 
@@ -18,21 +18,22 @@ from mxcomp.run.runtime import RunError
 
 MODULE = (Path(__file__).parent / "attention.mlir.in").read_text()
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "i1": np.bool_}
+CAUSAL = "causal"
 TOLERANCE = {"bf16": 2**-8, "f16": 2**-10}
 """Of the largest value, which no result exceeds: what a result, and weights, are rounded to."""
 
 
 @dataclass(frozen=True)
 class Attention:
-    """An attention; of a dynamic number of keys, `keys` is None. `by_head`: keys of a head are neighbours."""
+    """An attention; None is a dynamic batch, or number of queries or keys. `by_head`: keys of a head are neighbours."""
 
     key_heads: int
     group: int
-    queries: int
+    queries: int | None
     keys: int | None
     size: int
     value_size: int = 0
-    batch: int = 1
+    batch: int | None = 1
     mask: str = ""
     type: str = "bf16"
     by_head: bool = True
@@ -46,19 +47,31 @@ class Attention:
     def scale(self) -> float:
         return float(np.float32(self.size**-0.5))
 
-    def stored(self, keys: int | str) -> tuple[int | str, ...]:
-        return (self.batch, self.key_heads, keys) if self.by_head else (self.batch, keys, self.key_heads)
+    @property
+    def heads(self) -> int:
+        return self.key_heads * self.group
+
+    def stored(self, batch: int | str, keys: int | str) -> tuple[int | str, ...]:
+        return (batch, self.key_heads, keys) if self.by_head else (batch, keys, self.key_heads)
 
     def text(self) -> str:
-        keys, heads = "?" if self.keys is None else self.keys, self.key_heads * self.group
-        other = "// not masked" if self.mask else "// masked"
-        lines = [line for line in MODULE.splitlines() if not line.endswith(other)]
+        sizes = {"%b": self.batch, "%rows": self.batch and self.batch * self.heads, "%t": self.queries, "%l": self.keys}
+        b, rows, t, keys = ("?" if size is None else size for size in sizes.values())
+        is_causal = self.mask == CAUSAL
+        kinds = {"masked", CAUSAL if is_causal else "given"} if self.mask else {"not masked"}
+        others = {"masked", "not masked", "given", CAUSAL} - kinds
+        lines = [line for line in MODULE.splitlines() if line.rpartition("// ")[2] not in others]
+
+        def dynamic(*names: str) -> str:
+            return ", ".join(name for name in names if sizes[name] is None)
+
         return Template("\n".join(lines)).substitute(
-            batch=self.batch, heads=heads, key_heads=self.key_heads, group=self.group, queries=self.queries,
-            keys=keys, size=self.size, value_size=self.values, rows=self.batch * heads, type=self.type,
-            mask=self.mask or "f32", result=self.result or self.type, scale=self.scale,
-            stored_keys="x".join(map(str, self.stored(keys))), along=2 if self.by_head else 1,
-            stored="(b, h, l, d)" if self.by_head else "(b, l, h, d)", n="%n" if self.keys is None else "",
+            batch=b, heads=self.heads, key_heads=self.key_heads, group=self.group, queries=t,
+            keys=keys, size=self.size, value_size=self.values, rows=rows, type=self.type,
+            mask="f32" if is_causal else self.mask or "f32", result=self.result or self.type, scale=self.scale,
+            stored_keys="x".join(map(str, self.stored(b, keys))), along=2 if self.by_head else 1,
+            stored="(b, h, l, d)" if self.by_head else "(b, l, h, d)", of_keys=dynamic("%b", "%l"),
+            of_masks=dynamic("%b", "%t", "%l"), of_rows=dynamic("%rows", "%t"),
         )  # fmt: skip
 
     def program(self) -> mxcomp.Program:
@@ -67,19 +80,21 @@ class Attention:
         assert attention.ukernel is not None and attention.reason is None
         return program
 
-    def operands(self, keys: int, rng: np.random.Generator) -> list[np.ndarray]:
-        heads = self.key_heads * self.group
+    def operands(self, rng: np.random.Generator) -> list[np.ndarray]:
+        """Returns operands, and a mask, of static sizes."""
+        batch, queries, keys = self.batch or 1, self.queries or 1, self.keys or 1
         shapes = (
-            (self.batch, heads, self.queries, self.size),
-            *((*self.stored(keys), size) for size in (self.size, self.values)),
+            (batch, self.heads, queries, self.size),
+            *((*self.stored(batch, keys), size) for size in (self.size, self.values)),
         )
         return [rng.standard_normal(shape).astype(TYPES[self.type]) for shape in shapes]
 
-    def masks(self, keys: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def masks(self, rng: np.random.Generator) -> list[np.ndarray]:
         """Of random numbers, and of keys that are not seen; every query sees one."""
-        if not self.mask:
+        if self.mask in ("", CAUSAL):
             return []
-        shape = self.batch, self.queries, keys
+        shape = self.batch or 1, self.queries or 1, self.keys or 1
+        keys = shape[-1]
         seen = rng.random(shape) > 0.5
         seen[..., rng.integers(keys)] = True
         if self.mask == "i1":
@@ -92,19 +107,22 @@ class Attention:
             k, v = k.swapaxes(1, 2), v.swapaxes(1, 2)
         k, v = np.repeat(k, self.group, 1), np.repeat(v, self.group, 1)
         scores = np.einsum("bhtd,bhld->bhtl", q, k) * self.scale
+        if self.mask == CAUSAL:
+            scores += np.where(np.tri(*scores.shape[2:], dtype=bool), 0, -np.inf)
         for mask in masks:
             added = np.where(mask, 0, -np.inf) if mask.dtype == bool else mask.astype(np.float64)
             scores += added[:, None]
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         result = np.einsum("bhtl,bhlv->bhtv", weights / weights.sum(-1, keepdims=True), v)
-        return result.reshape(-1, self.queries, self.values)
+        return result.reshape(-1, *result.shape[2:])
 
-    def check(self, *keys: int, seed: int = 0) -> None:
+    def check(self, *sizes: Mapping[str, int], seed: int = 0) -> None:
+        """Checks a result for each of some dynamic sizes."""
         program, rng = self.program(), np.random.default_rng(seed)
-        for number in keys or [self.keys or 1]:
-            operands = [*self.operands(number, rng), *self.masks(number, rng)]
+        for case in [replace(self, **each) for each in sizes or [{}]]:
+            operands = [*case.operands(rng), *case.masks(rng)]
             (found,) = program.run(*operands)
-            expected = self.expected(*operands)
+            expected = case.expected(*operands)
             assert found.shape == expected.shape and found.dtype == TYPES[self.result or self.type]
             error = np.abs(found.astype(np.float64) - expected).max()
             assert error <= TOLERANCE[self.type] * np.abs(operands[2].astype(np.float64)).max()
@@ -118,12 +136,29 @@ def test_grouped_queries() -> None:
 @pytest.mark.slow
 def test_dynamic_keys_with_a_mask() -> None:
     """Several queries of a head; a number of keys for which most workgroups have none, and one that fills no step."""
-    Attention(2, 4, 2, None, 80, mask="bf16").check(3, 70)
+    Attention(2, 4, 2, None, 80, mask="bf16").check({"keys": 3}, {"keys": 70})
 
 
 def test_many_queries() -> None:
     """Of two workgroups for each head, whose last queries are padding, and keys that fill no step, with a mask."""
     Attention(1, 2, 70, 150, 64, 32, mask="bf16").check()
+
+
+def test_dynamic_queries() -> None:
+    """Of numbers that fill no tile, and of several tiles; a query sees keys up to its own only."""
+    case = Attention(2, 2, None, None, 64, mask=CAUSAL)
+    case.check(*({"queries": queries, "keys": keys} for queries, keys in ((1, 1), (5, 40), (64, 64), (130, 130))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [Attention(2, 4, None, None, 128, mask=CAUSAL), Attention(1, 1, None, 77, 64, mask="f32", type="f16")],
+    ids=["causal", "one head"],
+)
+def test_many_numbers_of_queries(case: Attention) -> None:
+    sizes = ({"queries": each} for each in (1, 5, 33, 64, 100, 300, 512))
+    case.check(*(each | ({} if case.keys else {"keys": each["queries"]}) for each in sizes))
 
 
 @pytest.mark.slow
@@ -173,21 +208,41 @@ def test_sizes(data: st.DataObject) -> None:
     queries = draw(st.integers(1, 8) | st.integers(33, 150))
     group, size = draw(st.integers(1, max(1, 32 // queries))), 16 * draw(st.integers(1, 16))
     keys: Sequence[int] = draw(st.lists(st.integers(2, 700), min_size=1, max_size=3))
-    is_dynamic = draw(st.booleans())
+    is_dynamic, batch = draw(st.booleans()), draw(st.integers(1, 2))
     attention = Attention(
         draw(st.integers(1, 4)), group, queries, None if is_dynamic else keys[0], size,
-        draw(st.sampled_from([0, 64, 128])), draw(st.integers(1, 2)), draw(st.sampled_from(["", "bf16", "f32", "i1"])),
+        draw(st.sampled_from([0, 64, 128])), batch, draw(st.sampled_from(["", "bf16", "f32", "i1"])),
         by_head=draw(st.booleans()),
     )  # fmt: skip
-    if attention.batch * attention.key_heads * group > 1 or 1 < queries <= 32 or queries > 64:
-        attention.check(*(keys if is_dynamic else ()), seed=draw(st.integers(0, 1000)))
+    if batch * attention.heads > 1 or 1 < queries <= 32 or queries > 64:
+        attention.check(*([{"keys": each} for each in keys] if is_dynamic else ()), seed=draw(st.integers(0, 1000)))
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_dynamic_sizes(data: st.DataObject) -> None:
+    """Of a dynamic batch or number of queries, or of queries and keys: several."""
+    draw = data.draw
+    names = draw(st.sampled_from([["batch"], ["queries"], ["queries", "keys"]]))
+    most = {"batch": 3, "queries": 350, "keys": 300}
+    sizes = [{name: draw(st.integers(1, most[name])) for name in names} for _ in range(3)]
+    masks = ["", CAUSAL] if "keys" in names else ["", CAUSAL, "bf16", "f32", "i1"]
+    others = {"batch": 1, "queries": draw(st.integers(33, 150)), "keys": draw(st.integers(1, 300))}
+    attention = Attention(
+        draw(st.integers(1, 4)), draw(st.integers(1, 3)), size=16 * draw(st.integers(1, 16)),
+        value_size=draw(st.sampled_from([0, 16, 64, 128])), mask=draw(st.sampled_from(masks)),
+        type=draw(st.sampled_from(["bf16", "f16"])), by_head=draw(st.booleans()),
+        **{**others, **dict.fromkeys(names)},
+    )  # fmt: skip
+    attention.check(*sizes, seed=draw(st.integers(0, 1000)))
 
 
 @pytest.mark.slow
 def test_rows_that_see_no_key() -> None:
     """They are 0, whatever the values are, and what a query does not see counts for nothing where others do."""
     attention, rng = Attention(2, 2, 2, 64, 64, mask="i1"), np.random.default_rng(1)
-    operands, seen = attention.operands(64, rng), np.zeros((1, 2, 64), bool)
+    operands, seen = attention.operands(rng), np.zeros((1, 2, 64), bool)
     seen[:, 1, 40] = True
     (found,) = attention.program().run(*operands, seen)
     assert not found[:, 0].any()
@@ -197,7 +252,7 @@ def test_rows_that_see_no_key() -> None:
 @pytest.mark.slow
 def test_results_are_the_same_in_every_run() -> None:
     attention, rng = Attention(2, 4, 1, 2048, 64), np.random.default_rng(2)
-    program, operands = attention.program(), attention.operands(2048, rng)
+    program, operands = attention.program(), attention.operands(rng)
     (first,), (second,) = (program.run(*operands) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
@@ -205,6 +260,6 @@ def test_results_are_the_same_in_every_run() -> None:
 @pytest.mark.slow
 def test_other_numbers_of_keys_than_values() -> None:
     attention, rng = Attention(2, 4, 1, None, 64), np.random.default_rng(3)
-    queries, keys, _ = attention.operands(40, rng)
+    queries, keys, _ = replace(attention, keys=40).operands(rng)
     with pytest.raises(RunError, match="dimension 2 of argument 2 and dimension 2 of argument 1 must be equal"):
-        attention.program().run(queries, keys, attention.operands(41, rng)[2])
+        attention.program().run(queries, keys, replace(attention, keys=41).operands(rng)[2])
