@@ -157,29 +157,18 @@ class Shared(quantising.FlatStream):
     words = BLOCK * BITS // (8 * _WORD_BYTES)
     """The number of words of a block."""
 
-    def _operands(self, *given: ir.Value) -> None:
-        x, *weights = given
-        self.blocks, self.b = self._weights(*weights)
-        self.x, all_blocks = self._opened(x)
-        self.x_rows = all_blocks // self.blocks
+    def _activations(self, x: ir.Value, blocks: Index) -> None:
+        self.x, all_blocks, _ = quantising.opened(x)
+        self.blocks, self.x_rows = blocks, all_blocks // blocks
         self.padded = self.k_tiles * (self.steps * BLOCKS)
         self.entries = self.padded.times(self.x_rows)
         self.a = Blocks(self.instance.elements[LHS], self.x_rows, self.steps, self.most)
         self.streamed = *self.b, self.a
 
-    def _opened(self, x: ir.Value) -> tuple[ir.Value, Index]:
-        """Returns words as a buffer, and the number of blocks."""
-        blocks, words = Index.of(build.dim(x, 0)), ir.RankedTensorType(x.type).shape[1]
-        return builder.buffer(x, blocks, (None, words), (words, 1), "i32"), blocks
-
     def _distribute(self, thread: Index) -> None:
         super()._distribute(thread)
         self.quarter, self.entry = thread % PARTS, (thread // PARTS).here
         self.step_of_entries = self.waves * LANES // PARTS
-
-    def _factors(self, step: int, flights: Any) -> Any:
-        each = [x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True)]
-        return each[-1], [one for factors in each[:-1] for one in factors]
 
     def _prologue(self) -> list[Flight]:
         """Loads activations, which come from L2, before RHS: loads return in order."""
@@ -263,7 +252,7 @@ class Normalising(Once):
     def _operands(self, *given: ir.Value) -> None:
         x, *others = given
         count = len(self.instance.vectors)
-        self.vectors = [(self._opened(each)[0], ir.RankedTensorType(each.type).shape[1]) for each in others[:count]]
+        self.vectors = [(source, words) for source, _, words in map(quantising.opened, others[:count])]
         super()._operands(x, *others[count:])
         self.parts_of_rows = [builder.lds(self.most // _WAVE_BLOCKS, "f32") for _ in range(self.instance.sums)]
 

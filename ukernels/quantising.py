@@ -151,9 +151,7 @@ class Activations(InFlight):
 
     def __init__(self, words: ir.Value, blocks: Index, units: int, steps: int) -> None:
         self.units, self.steps, self._blocks = units, steps, blocks
-        kind = ir.RankedTensorType(words.type)
-        all_blocks, self._words = Index.of(build.dim(words, 0)), kind.shape[1]
-        self._source = builder.buffer(words, all_blocks, (None, self._words), (self._words, 1), str(kind.element_type))
+        self._source, all_blocks, self._words = opened(words)
         self.rows = all_blocks // blocks
 
     def distribute(self, lane: Index) -> None:
@@ -181,6 +179,12 @@ class Activations(InFlight):
         return [(self._group, [Index.of(word) for word in range(0, self._words, _LOAD)])]
 
 
+def opened(words: ir.Value) -> tuple[ir.Value, Index, int]:
+    """Returns blocks of words as a buffer, their number, and the number of words of one."""
+    blocks, size = Index.of(build.dim(words, 0)), ir.RankedTensorType(words.type).shape[1]
+    return builder.buffer(words, blocks, (None, size), (size, 1), "i32"), blocks, size
+
+
 class FlatStream(split_k.Stream):
     """The base of kernels that take activations, with units in operands of few dimensions."""
 
@@ -194,14 +198,20 @@ class FlatStream(split_k.Stream):
         super().__init__(instance, target)
         self.results = instance.matrices
 
-    def _weights(self, *given: ir.Value) -> tuple[Index, list[Streamed]]:
-        """Sets up the number of blocks in a row, and RHS: elements and scales of one or more matrices."""
+    def _operands(self, *given: ir.Value) -> None:
+        """Sets up activations, with the number of blocks in a row, and RHS: elements and scales of each matrix."""
+        x, *weights = given
         (blocks,) = builder.call("blocks", [], ir.IndexType.get())
-        self.k_tiles = Index.of(build.dim(given[0], 1))
-        buffers = [packed_buffer(each, self.k_tiles) for each in given]
-        element, (_, units) = self.instance.elements[RHS], self.units
+        self.k_tiles = Index.of(build.dim(weights[0], 1))
+        buffers = [packed_buffer(each, self.k_tiles) for each in weights]
         pairs = zip(buffers[::2], buffers[1::2], strict=True)
-        return Index.of(blocks), [self.weights(pair, element, units, self.steps) for pair in pairs]
+        element, units = self.instance.elements[RHS], self.units[RHS]
+        self.b = [self.weights(pair, element, units, self.steps) for pair in pairs]
+        self._activations(x, Index.of(blocks))
+
+    def _activations(self, x: ir.Value, blocks: Index) -> None:
+        """Sets up activations, of so many blocks in a row, and what is streamed."""
+        raise NotImplementedError
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
         """Returns the shape of a share: columns of one row of fragments, which is a dimension where there are
@@ -220,10 +230,8 @@ class Quantising(FlatStream):
     RHS, and quantised while that is on its way. Results of loads are waited for in order.
     """
 
-    def _operands(self, *given: ir.Value) -> None:
-        x, *weights = given
-        blocks, b = self._weights(*weights)
-        self.streamed = tuple(b)
+    def _activations(self, x: ir.Value, blocks: Index) -> None:
+        self.streamed = tuple(self.b)
         self.x = Activations(x, blocks, 1, self.steps)
 
     def _distribute(self, thread: Index) -> None:

@@ -296,9 +296,9 @@ class Stream(Kernel):
             acc[number] = builder.scaled_mfma(self.layout.shape, a, b, acc[number])
 
     def _factors(self, step: int, flights: Sequence[Flight]) -> tuple[Sequence[Factor], Sequence[Factor]]:
-        """Returns A's and B's factors of a step."""
-        b, a = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
-        return a, b
+        """Returns A's and B's factors of a step; A is the last operand."""
+        *each_b, a = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
+        return a, [factor for b in each_b for factor in b]
 
     def _last_k_tile(self, acc: Values, flights: Sequence[Flight]) -> Values:
         """Computes the last K tile, after which nothing is loaded that would be waited for."""

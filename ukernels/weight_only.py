@@ -120,17 +120,15 @@ class Dequantising(quantising.FlatStream):
 
     prefix, weights = "mx_", _Weights
 
-    def _operands(self, *given: ir.Value) -> None:
-        x, *weights = given
-        blocks, (self.b,) = self._weights(*weights)
+    def _activations(self, x: ir.Value, blocks: Index) -> None:
         self.x = _Activations(x, blocks, self.units[LHS], self.steps)
-        self.x.in_halves = not MFMA.holds_blocks(self.b.element)
-        self.streamed = self.b, self.x
+        self.x.in_halves = not MFMA.holds_blocks(self.instance.elements[RHS])
+        self.streamed = *self.b, self.x
 
     def _prologue(self) -> list[Flight]:
         """Loads activations, which come from L2, before weights."""
         rows = self._loaded(self.x)
-        return [*self._loaded(self.b), *rows]
+        return [*self._loaded(*self.b), *rows]
 
     def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
         weights, rows = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
