@@ -38,7 +38,7 @@ from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.ranking import Candidate, candidate
-from mxcomp.sim.timing.parameters import parameters_of
+from mxcomp.selection.streaming import streaming_us
 from mxcomp.target import Target
 
 SPLITS = (2, 3, 4, 6, 8)
@@ -187,10 +187,8 @@ def best(problem: Problem, ukernels: Iterable[Ukernel], target: Target, result_b
 
 
 def sum_us(target: Target, problem: Problem, parts: int, result_bytes: int) -> float:
-    """Returns modelled µs of the dispatch that sums parts: a launch, a load's latency, and its bytes at HBM's rate."""
-    p = parameters_of(target)
-    moved = _elements(problem) * (parts * _PART_BYTES + result_bytes)
-    return p.launch_us + p.cold_latency / (p.clock_ghz * 1e3) + moved / (p.hbm_terabytes * 1e6)
+    """Returns modelled µs of the dispatch that sums parts."""
+    return streaming_us(target, _elements(problem) * (parts * _PART_BYTES + result_bytes))
 
 
 def is_worth_asking(problem: Problem, chosen: Candidate) -> bool:
