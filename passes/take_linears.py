@@ -139,7 +139,8 @@ def _replace(together: Sequence[Product], whole: Product) -> None:
         ends = list(accumulate(kernel.matrices))
         parts = [_part(flat, end - columns, columns) for columns, end in zip(kernel.matrices, ends, strict=True)]
         made = [_shaped(part, each.last.results[0].type) for part, each in zip(parts, together, strict=True)]
-        row = [_shaped(build.collapse(value, [[0, 1]]), source.type) for value in kept]
+        rows_kept = (_part(build.collapse(value, [[0, 1]]), 0, kernel.depth) for value in kept)
+        row = [_shaped(value, source.type) for value in rows_kept]
     for value in row:
         source.replace_all_uses_with(value)
         _move_reshapes(value)

@@ -3,10 +3,10 @@ registers.
 
     result[M, 16 columns] = x[M, K] · weights[16 columns, K]ᵀ (+ bias) (+ residual, behind the rounding)
 
-They are bound by reading the weights once. A workgroup has some fragments of 16 columns, and all rows. Units of 64
-elements along K, in which each row of weights is a cache line, are distributed to waves cyclically. A wave loads all of
-its units at once, or as many as registers have room for, with the next ones in flight. At the end parts are summed in
-the order of waves.
+They are bound by reading the weights once. A workgroup has some fragments of up to 16 columns, and all rows. Units
+of 64 elements along K, in which each row of weights is a cache line, are distributed to waves cyclically. A wave loads
+all of its units at once, or as many as registers have room for, with the next ones in flight. At the end parts are
+summed in the order of waves.
 
 Columns may be those of several matrices: queries, keys and values. A workgroup reads one of them.
 
@@ -32,8 +32,8 @@ from mxcomp.ukernels.waves import BEYOND, LANES, VALUES
 
 MOST_ROWS = 64
 """The largest number of rows, whose sums are all in registers."""
-_WIDTHS = (1, 2, 4)
-"""The possible numbers of fragments along columns of a workgroup."""
+_WIDTHS = ((1, COLUMNS), (2, COLUMNS), (4, COLUMNS), *((1, columns) for columns in range(VALUES, COLUMNS, VALUES)))
+"""The possible numbers of fragments along columns of a workgroup, and of columns that each has."""
 _WAVES = 8
 _REGISTERS = 160
 """The registers of a lane for data in flight."""
@@ -68,6 +68,7 @@ class Linear:
         result: The type of an element of the result.
         bias: That of what is added to each row, if anything is.
         wide: Fragments along columns that a workgroup has.
+        each: The columns of a fragment: fewer than 16 where there are compute units for all workgroups.
         parts: The columns of each of several matrices, which are together those of the result.
         residual: A tensor as the result is added to what is rounded, and the sum rounded again.
         norm: That of x, if it is part of the kernel.
@@ -80,6 +81,7 @@ class Linear:
     result: str
     bias: str | None = None
     wide: int = 1
+    each: int = COLUMNS
     parts: tuple[int, ...] = ()
     residual: bool = False
     norm: Norm | None = None
@@ -103,7 +105,7 @@ class Linear:
         """Returns why there is no such kernel; "" if there is."""
         if self.rows > MOST_ROWS:
             return f"{self.rows} rows are more than {MOST_ROWS}"
-        if not self._takes(1):
+        if not self._takes(COLUMNS):
             return f"{self.columns} columns are not several times {COLUMNS}"
         if self.depth % DEPTH:
             return f"K = {self.depth} is no multiple of {DEPTH}"
@@ -121,19 +123,24 @@ class Linear:
 
         None where IREE's own kernel is faster: of many rows and columns, by 64 of which it reads rows less often.
         """
-        _, down = self.fragments
-        turns = {
-            wide: -(-self.columns // (wide * COLUMNS * cus))
-            for wide in _WIDTHS
-            if self._takes(wide) and wide * down <= _WAVES
-        }
-        best = min(turns, key=lambda wide: turns[wide] * (wide * COLUMNS + self.rows))
-        is_slower = self.rows > 2 * COLUMNS and turns[best] > 1
-        return None if is_slower else replace(self, wide=best)
+        shapes = [replace(self, wide=wide, each=each) for wide, each in _WIDTHS]
+        fitting = [shape for shape in shapes if shape._is_fit(cus)]
+        best = min(fitting, key=lambda shape: shape._turns(cus) * (shape.width + self.rows))
+        is_slower = self.rows > 2 * COLUMNS and best._turns(cus) > 1
+        return None if is_slower else best
 
-    def _takes(self, wide: int) -> bool:
+    def _turns(self, cus: int) -> int:
+        return -(-self.columns // (self.width * cus))
+
+    def _is_fit(self, cus: int) -> bool:
+        """Returns whether columns are whole workgroups of few fragments, which are whole or have a single turn."""
+        along, down = self.fragments
+        is_whole = self.each == COLUMNS or self._turns(cus) == 1
+        return is_whole and along * down <= _WAVES and self._takes(self.width)
+
+    def _takes(self, width: int) -> bool:
         """Returns whether there are several times as many columns, as IREE would drop a dimension of size 1."""
-        return all(each % (wide * COLUMNS) == 0 for each in self.matrices) and self.columns > wide * COLUMNS
+        return all(each % width == 0 for each in self.matrices) and self.columns > width
 
     @property
     def workgroups(self) -> int:
@@ -142,7 +149,7 @@ class Linear:
     @property
     def width(self) -> int:
         """The number of columns of a workgroup."""
-        return self.fragments[0] * COLUMNS
+        return self.wide * self.each
 
     @property
     def threads(self) -> int:
@@ -160,16 +167,19 @@ class Linear:
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of the result and of a kept row, as so many workgroups see them."""
-        kept = [self.depth // self.workgroups] if self.norm and self.norm.is_kept else []
+        kept = [self.share] if self.norm and self.norm.is_kept else []
         return [self.result_type(workgroups), *(build.tensor_type([workgroups, size], self.element) for size in kept)]
+
+    @property
+    def share(self) -> int:
+        """The elements of a kept row that a workgroup stores; of the last ones some are behind its end."""
+        return -(-self.depth // (LANE * self.workgroups)) * LANE
 
     def takes(self, norm: Norm) -> bool:
         """Returns whether a norm may be a part of it."""
         is_single = self.rows == 1 and self.depth <= LANE * self.threads
         registers = 4 * self.wide * -(-self.depth // (_WAVES * DEPTH))  # of all weights of a lane
-        return (
-            is_single and registers <= _REGISTERS and (not norm.is_kept or self.depth % (LANE * self.workgroups) == 0)
-        )
+        return is_single and registers <= _REGISTERS
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
@@ -278,7 +288,8 @@ class _Writing:
     def _rows(self, matrix: int) -> list[tuple[ir.Value, Index]]:
         weights, start = self.weights[matrix]
         columns = [self.first + -self.starts[matrix] + self.column + n * COLUMNS for n in range(self.spec.wide)]
-        of_weights = [self._row(start, column, self.spec.matrices[matrix]) for column in columns]
+        ats = (start + column * self.spec.depth + self.quarter * LANE for column in columns)
+        of_weights = [select(self.column < self.spec.each, at, _BEYOND).here for at in ats]
         return [*((weights, row) for row in of_weights), *((self.x, row) for row in self.rows_of_x)]
 
     def _multiplied(self, loaded: Values, acc: Values) -> Values:
@@ -307,12 +318,14 @@ class _Writing:
     def _store(self, total: ir.Value) -> None:
         """Stores four neighbours of a row. Missing or already stored rows go beyond the end of the buffer."""
         spec, (along, down) = self.spec, self.spec.fragments
-        row, column = self.mine % down * COLUMNS + self.column, self.mine // down * COLUMNS + self.quarter * VALUES
+        row, first = self.mine % down * COLUMNS + self.column, self.quarter * VALUES
+        is_column = first < spec.each
+        column = self.mine // down * COLUMNS + select(is_column, first, 0)
         if spec.bias is not None:
             kind = ir.VectorType.get([VALUES], ir.Type.parse(spec.bias))
             (more,) = self._of_matrix([kind], lambda matrix: [self._bias(matrix, column)])
             (total,) = builder.sums([total], [attention.widened(more)])
-        is_stored = builder.both(self.wave < along * down, row < spec.rows)
+        is_stored = builder.both(builder.both(self.wave < along * down, row < spec.rows), is_column)
         if self.residual is not None:
             source, start = self.residual
             at = select(row < spec.rows, start + row * spec.columns + self.first + column, _BEYOND)
@@ -387,9 +400,8 @@ class _Normalising(_Writing):
         assert self.spec.norm is not None
         if not self.spec.norm.is_kept:
             return []
-        width = self.spec.depth // self.spec.workgroups
-        place = (self.threads.number * LANE + self.workgroup * -width).here
-        is_mine = builder.both(self.is_part, place < width)
+        place = (self.threads.number * LANE + self.workgroup * -self.spec.share).here
+        is_mine = builder.both(self.is_part, place < self.spec.share)
         return [([self.normalised], [1, LANE], [0, select(is_mine, place, _BEYOND)])]
 
 

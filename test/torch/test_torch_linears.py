@@ -25,12 +25,15 @@ class Norm(nn.Module):
 
 
 class Layer(nn.Module):
-    """Two products of a norm's row, and one of another norm's, whose row something else reads as well."""
+    """Two products of a norm's row, and one of another norm's, whose row something else reads as well.
+
+    Ten of twelve workgroups store that.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.keys, self.values = Norm(), nn.Linear(SIZE, 128), nn.Linear(SIZE, 64)
-        self.after, self.router = Norm(), nn.Linear(SIZE, 32)
+        self.after, self.router = Norm(), nn.Linear(SIZE, 48)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         row, other = self.norm(x), self.after(x * 2)

@@ -94,6 +94,8 @@ def test_any_size(rows: int, columns: int, depth: int, kind: str, result: str) -
 
 def test_width() -> None:
     """No compute unit has two workgroups where that can be; of many rows IREE's tiles are faster for many columns."""
-    sizes = ((1, 2880), (1, 5120), (64, 2880), (64, 5120), (16, 128256), (64, 128256))
+    sizes = ((1, 32), (1, 2880), (1, 5120), (64, 2880), (64, 5120), (16, 128256), (64, 128256))
     found = [Linear(rows, columns, 2880, "bf16", "bf16").spread(256) for rows, columns in sizes]
-    assert [each and each.wide for each in found] == [1, 2, 1, 2, 4, None]
+    assert [each and (each.wide, each.each) for each in found] == [
+        (1, 4), (1, 12), (2, 16), (1, 12), (2, 16), (4, 16), None,
+    ]  # fmt: skip
