@@ -77,7 +77,7 @@ def dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     assert size is not None
     result = build.tensor_type((*lead, None if blocks is None else blocks * size), "f32")
     kinds = [str(ir.RankedTensorType(value.type).element_type) for value in (elements, scales)]
-    sources = codes(elements).isolated, codes(scales).isolated
+    sources = codes(elements), codes(scales)
     block = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), size)
 
     def body(indices: list[ir.Value]) -> ir.Value:
@@ -104,7 +104,7 @@ def stored_values(elements: ir.Value) -> ir.Value:
 
 def _each(elements: ir.Value, kind: str, of: Callable[[ir.Value], ir.Value]) -> ir.Value:
     result = build.tensor_type(static_sizes(elements), kind)
-    source = codes(elements, ir.AffineMap.get_identity(result.rank)).isolated
+    source = codes(elements, ir.AffineMap.get_identity(result.rank))
     return build.generate(result, lambda indices: of(source.at(indices)), build.dynamic_sizes(elements))
 
 

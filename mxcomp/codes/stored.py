@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
-from mxcomp.matching.storage import isolate_slice, source_and_map, storage
+from mxcomp.matching.storage import source_and_map, storage
 from mxcomp.mlir import build
 from mxcomp.mlir.build import static_sizes
 
@@ -26,11 +26,6 @@ class Codes:
     shape: tuple[int | None, ...]
     sizes: tuple[ir.Value, ...]
     access_map: ir.AffineMap
-
-    @property
-    def isolated(self) -> Codes:
-        """The same, for reading in a dispatch that others may fuse with (`isolate_slice`)."""
-        return replace(self, view=isolate_slice(self.view))
 
     def at(self, position: Sequence[ir.Value]) -> ir.Value:
         """Returns the code of an element at (batch,) row and K, as i32; of a scale at (batch,) row and block."""

@@ -182,11 +182,6 @@ def _unsliced(value: ir.Value, access_map: ir.AffineMap) -> tuple[ir.Value, ir.A
     return value, access_map
 
 
-def isolate_slice(value: ir.Value) -> ir.Value:
-    """Returns a tensor to extract elements from: IREE 3.13 miscompiles extraction from a slice in the same dispatch."""
-    return build.barrier(value) if is_slice(storage(value)) else value
-
-
 def _kept(sizes: Sequence[int], result: Sequence[int]) -> list[int]:
     """Returns the dimensions of a slice that its result has; the others have size 1."""
     kept: list[int] = []

@@ -26,7 +26,7 @@ from mxcomp.layout import LHS, RHS, DataTiledLayout
 from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
 from mxcomp.matching import gathers
 from mxcomp.matching.gathers import Gather
-from mxcomp.matching.storage import is_gathered, isolate_slice, storage
+from mxcomp.matching.storage import is_gathered, storage
 from mxcomp.mlir import build, graph, variables
 from mxcomp.mlir.build import static_sizes
 from mxcomp.packing import padded_rows
@@ -167,7 +167,7 @@ def _by_id(gather: Gather, target: _Target, inner: tuple[int, ...], element: str
     """Returns a reader like `_row_major`, of a source whose rows, or matrices, are selected by ids."""
     parts, *_ = static_sizes(gather.source)
     sizes = (parts, *target.size[gather.leading - target.batch :], *inner)
-    view = isolate_slice(build.bitcast(storage(gather.source), build.tensor_type(sizes, element)))
+    view = build.bitcast(storage(gather.source), build.tensor_type(sizes, element))
 
     def read(position: list[ir.Value]) -> ir.Value:
         id_ = tensor.ExtractOp(gather.ids, position[: gather.leading]).result

@@ -37,7 +37,7 @@ from mxcomp.codes.decode import dequantised
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, decide, left_to_iree
-from mxcomp.matching.storage import erase_gather, is_gathered, isolate_slice
+from mxcomp.matching.storage import erase_gather, is_gathered
 from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import build, linalg
 from mxcomp.options import Options
@@ -109,7 +109,6 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
     kind = ir.RankedTensorType(elements.type)
     if ir.FloatType(kind.element_type).width == 6 or is_gathered(elements) or is_gathered(scales):
         return dequantised(elements, scales)
-    scales = isolate_slice(scales)
     flat = _flat(elements)
     shape = build.static_sizes(flat)
 

@@ -74,10 +74,6 @@ def _executable_renamed(executable: ir.Operation, call: ir.Operation) -> None:
     call.attributes["entry_points"] = ir.ArrayAttr.get([ir.SymbolRefAttr.get([f"mxcomp_{function}", function])])
 
 
-def _same(value: Any, *others: Any) -> Any:
-    return value
-
-
 def _selected_fp6(drawing: Drawing) -> list[Node]:
     """Elements that are chosen between two tensors, in six bits, and quantised ones in front of it."""
     lhs = changed(drawing, drawn_operand(drawing, "m", 3, 1, "f6E2M3FN"))
@@ -140,9 +136,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "steps of slices": ("passes.workarounds.legalise_steps", "run", _nothing, _narrow_steps, {}),
     "extracts from slices": (
-        "matching.storage",
-        "isolate_slice",
-        _same,
+        "passes.workarounds.legalise_lookups",
+        "run",
+        _nothing,
         ALONE["sliced scales"][0],
         {"data_tiling": False},
     ),
