@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from mxcomp.passes import PASSES, workarounds
 from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Workaround
 
+FOLDER = Path(__file__).parents[1] / "passes" / "workarounds"
 PLACES = {
     "Arguments and results": workarounds.ENTRY,
     "Conversions, constants and slices": workarounds.UNRECOGNISED,
@@ -54,7 +57,14 @@ def _tables() -> Iterator[str]:
 
 
 def _row(name: str, known: Workaround) -> str:
-    return f"| {known.fault} | {_stock(known)} | {_upstream(known)} | {_link(name)} |"
+    return f"| {fault(name)} | {_stock(known)} | {_upstream(known)} | {_link(name)} |"
+
+
+def fault(name: str) -> str:
+    """Returns what IREE does: the first sentence of a report."""
+    head, _ = (FOLDER / f"{workarounds.file(name)}.mlir").read_text().split("\n//\n", maxsplit=1)
+    text = " ".join(line.removeprefix("// ") for line in head.splitlines())
+    return re.split(r"(?<=\.) ", text, maxsplit=1)[0]
 
 
 def _stock(known: Workaround) -> str:
@@ -70,8 +80,8 @@ def _stock(known: Workaround) -> str:
 
 
 def _upstream(known: Workaround) -> str:
-    *_, owner, repository, _, number = known.upstream.split("/") if known.upstream else [""] * 4
-    return f"[{owner}/{repository}#{number}]({known.upstream})" if known.upstream else ""
+    repository, _, number = known.upstream.partition("#")
+    return f"[{known.upstream}](https://github.com/{repository}/issues/{number})" if known.upstream else ""
 
 
 def _link(name: str) -> str:
@@ -83,5 +93,5 @@ def _left() -> Iterator[str]:
     for name in workarounds.ALL:
         known = workarounds.workaround(name)
         if known.left:
-            yield f"| {known.fault} | {known.left} |"
+            yield f"| {fault(name)} | {known.left} |"
     yield ""

@@ -1,9 +1,9 @@
 """Workarounds for faults of IREE: a file for each pass, and a program of the same name that shows the fault.
 
-`NAME.py` is a pass as others are, and says in `WORKAROUND` what it is for. `NAME.mlir` is a report that a maintainer of
-IREE can take as it is: what happens, how to see it, and a small program. `test/passes/test_workarounds.py` has a stock
-IREE compile it, and fails on the day that IREE gets it right: both files, the pass's test and its line here go then.
-`docs/iree.md` is made of all of them (`pytest test/passes/test_workarounds.py --update-docs`).
+`NAME.py` is a pass as others are, and says in `WORKAROUND` how the fault is seen. `NAME.mlir` is a report that a
+maintainer of IREE can take as it is: what happens, how to see it, a small program. `test/passes/test_workarounds.py`
+has a stock IREE compile it, and fails on the day that IREE gets it right: both files, the pass's test and its line here
+go then. `docs/iree.md` is made of all of them (`pytest test/passes/test_workarounds.py --update-docs`).
 
 The names below are those of passes, by where they stand among others (`mxcomp.pipeline`), in their order there.
 """
@@ -53,17 +53,15 @@ Symptom: TypeAlias = Refuses | Crashes | Computes | Omits
 
 @dataclass(frozen=True)
 class Workaround:
-    """The fault that a pass works around.
+    """The fault that a pass works around: the first sentence of its report says it.
 
     Attributes:
-        fault: What IREE does, as a sentence.
         stock: What a stock IREE makes of the program that shows it.
-        upstream: The address of IREE's issue or pull request, where one is known; else the program is a text to file.
+        upstream: The issue or pull request about it, owner/name#number; "": the report is there to be filed.
         left: What has the fault, and is not worked around.
         versions: The releases of IREE with the fault.
     """
 
-    fault: str
     stock: Symptom
     upstream: str = ""
     left: str = ""

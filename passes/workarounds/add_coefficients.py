@@ -17,10 +17,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Crashes, Workaround
 
-WORKAROUND = Workaround(
-    fault="The compiler crashes over a step of a Fourier transform without coefficients.",
-    stock=Crashes("FftOp::getTiledImplementation"),
-)
+WORKAROUND = Workaround(Crashes("FftOp::getTiledImplementation"))
 
 _FFT = "iree_linalg_ext.fft"
 _MOST = 20

@@ -20,10 +20,7 @@ from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 
-WORKAROUND = Workaround(
-    fault="What is assumed of a size is unknown in the dispatch, in functions that branch on data.",
-    stock=Omits("executable-sources", r"assume\.int[^\n]*\n[^\n]*workload\.ordinal"),
-)
+WORKAROUND = Workaround(Omits("executable-sources", r"assume\.int[^\n]*\n[^\n]*workload\.ordinal"))
 
 
 def run(module: ir.Operation, options: Options) -> None:

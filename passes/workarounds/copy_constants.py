@@ -24,11 +24,7 @@ from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import SLICES, copy, places_written
 
-WORKAROUND = Workaround(
-    fault="A constant that is sorted with other tensors is written to, and cannot be.",
-    stock=Refuses("restricted to workgroup distributed contexts"),
-    upstream="https://github.com/iree-org/iree/pull/24658",
-)
+WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24658")
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -29,10 +29,7 @@ from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.passes.workarounds.copy_constants import is_splat
 from mxcomp.passes.workarounds.legalise_overwriting import copy
 
-WORKAROUND = Workaround(
-    fault="A variable that keeps the former value of another one has its present value.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -27,10 +27,7 @@ from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 from mxcomp.run.signature import DECLARATION
 
-WORKAROUND = Workaround(
-    fault="PyTorch's programs do not say what they take and give.",
-    stock=Omits("abi", "iree.abi.declaration"),
-)
+WORKAROUND = Workaround(Omits("abi", "iree.abi.declaration"))
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -35,10 +35,7 @@ from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 
-WORKAROUND = Workaround(
-    fault="Workgroups are counted by another operand where a workload has one twice.",
-    stock=Omits("executable-sources", r"workload\.ordinal \S+, 1 (?s:.+)workload\.ordinal \S+, 1 "),
-)
+WORKAROUND = Workaround(Omits("executable-sources", r"workload\.ordinal \S+, 1 (?s:.+)workload\.ordinal \S+, 1 "))
 
 _EXPORT = "flow.executable.export"
 _COUNT = "iree_tensor_ext.dispatch.workgroup_count_from_slice"

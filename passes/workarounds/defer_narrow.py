@@ -28,10 +28,7 @@ from mxcomp.options import Options
 from mxcomp.passes.defer_constants import defer
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="What is computed from constants by way of 4-bit floats is evaluated wrongly.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -34,10 +34,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="A contraction of scaled elements with blocks of 16 is taken for one that scaled MFMA computes.",
-    stock=Refuses("expected swizzle_hint operand to be defined by a memref.alloc"),
-)
+WORKAROUND = Workaround(Refuses("expected swizzle_hint operand to be defined by a memref.alloc"))
 
 
 def run(module: ir.Operation, options: Options) -> None:

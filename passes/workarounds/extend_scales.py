@@ -25,10 +25,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="A scale of 2^-127 is extended to 0.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation, options: Options) -> None:

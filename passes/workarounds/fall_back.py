@@ -45,10 +45,7 @@ from mxcomp.packing import runtime_sizes
 from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
-WORKAROUND = Workaround(
-    fault="8-bit operands of scaled matmuls are laid out wrongly for scaled MFMA on gfx950.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -32,11 +32,7 @@ from mxcomp.mlir import graph, overwriting
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="An argument that is returned has been written over.",
-    stock=Computes(),
-    upstream="https://github.com/iree-org/iree/issues/16168",
-)
+WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#16168")
 
 _IMPORT, _ALIAS, _ASKS = "hal.tensor.import", "hal.tensor.alias", "hal.buffer_view."
 

@@ -31,10 +31,7 @@ from mxcomp.mlir import overwriting
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="A step of a loop writes over what the next one reads.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 _LOOPS = ("scf.for", "scf.while")
 

@@ -29,10 +29,7 @@ from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.unpack_elements import is_calculation, is_narrow_tensor, outside_dispatches
 
-WORKAROUND = Workaround(
-    fault="A slice of what is computed from 4-bit elements becomes a slice of these, which cannot be loaded.",
-    stock=Refuses("non-full load of unsupported element type"),
-)
+WORKAROUND = Workaround(Refuses("non-full load of unsupported element type"))
 
 _SLICE = "tensor.extract_slice"
 

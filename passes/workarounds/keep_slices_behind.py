@@ -26,9 +26,7 @@ from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(
-    fault="A slice of what is computed from a product moves in front of it, and its kernel cannot be distributed.",
-    stock=Refuses("failed on workgroup distribution verification"),
-    left="Products that are no scaled matmuls.",
+    Refuses("failed on workgroup distribution verification"), left="Products that are no scaled matmuls."
 )
 
 

@@ -23,10 +23,7 @@ from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import SORT
 
-WORKAROUND = Workaround(
-    fault="Rows are mixed up by a sort of which not all results are used.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 _SIZE = "tensor.dim"
 _PURE = ("linalg.", "tensor.", "iree_linalg_ext.", "iree_tensor_ext.", "arith.")

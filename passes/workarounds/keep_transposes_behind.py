@@ -24,11 +24,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="A batched product whose result is read in another order does not compile for some sizes.",
-    stock=Refuses("builtin.unrealized_conversion_cast"),
-    left="Products that are no scaled matmuls.",
-)
+WORKAROUND = Workaround(Refuses("builtin.unrealized_conversion_cast"), left="Products that are no scaled matmuls.")
 
 _MATRIX = 2
 

@@ -26,11 +26,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="Threads race over the accumulator of an exclusive scan.",
-    stock=Computes("race"),
-    upstream="https://github.com/iree-org/iree/issues/20358",
-)
+WORKAROUND = Workaround(Computes("race"), upstream="iree-org/iree#20358")
 
 _SCAN = "iree_linalg_ext.scan"
 

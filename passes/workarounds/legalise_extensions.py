@@ -22,10 +22,7 @@ from mxcomp.mlir import graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="arith.extf of 8-bit elements to f16 is not compiled for CPUs.",
-    stock=Refuses("failed to legalize operation 'arith.extf'"),
-)
+WORKAROUND = Workaround(Refuses("failed to legalize operation 'arith.extf'"))
 
 _BITS = 8
 

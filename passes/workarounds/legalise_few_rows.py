@@ -32,10 +32,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Crashes, Workaround
 
-WORKAROUND = Workaround(
-    fault="The compiler crashes over products of 1 to 8 rows of 16-bit floats.",
-    stock=Crashes("getXorShuffleParamsForTunedChipset"),
-)
+WORKAROUND = Workaround(Crashes("getXorShuffleParamsForTunedChipset"))
 
 _FEW = range(2, 9)
 _STEP_K = 128

@@ -23,10 +23,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="Threads read what a scan adds up while it is being filled.",
-    stock=Computes("race"),
-)
+WORKAROUND = Workaround(Computes("race"))
 
 _SCAN = "iree_linalg_ext.scan"
 _PARTS = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")

@@ -34,11 +34,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="tensor.extract of a slice reads other rows of its source.",
-    stock=Computes(),
-    upstream="https://github.com/iree-org/iree/issues/23637",
-)
+WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23637")
 
 _LOOKUP, _SLICE = "tensor.extract", "tensor.extract_slice"
 

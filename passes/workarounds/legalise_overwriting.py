@@ -26,10 +26,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="An operation that reads a part of what it writes over gets one buffer for both.",
-    stock=Computes("overlap"),
-)
+WORKAROUND = Workaround(Computes("overlap"))
 
 PIPELINE = "any(cse)"
 SORT, _SCATTER, _GATHER = "iree_linalg_ext.sort", "iree_linalg_ext.scatter", "iree_linalg_ext.gather"

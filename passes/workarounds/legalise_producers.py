@@ -33,11 +33,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="What map_store writes over is made in its dispatch, which cannot be distributed.",
-    stock=Refuses("restricted to workgroup distributed contexts"),
-    upstream="https://github.com/iree-org/iree/pull/24214",
-)
+WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24214")
 
 _SLICE, _GATHER, _EMPTY = "tensor.extract_slice", "iree_linalg_ext.gather", "tensor.empty"
 _LOAD = "iree_linalg_ext.map_load"

@@ -43,10 +43,7 @@ from mxcomp.mlir.linalg_ops import steps_reduced
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="Reductions of integers that lanes share begin with a wrong number.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 _LEAST_WIDTH, _WIDE = 16, 32
 

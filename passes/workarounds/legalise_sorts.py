@@ -20,11 +20,7 @@ from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import SORT
 
-WORKAROUND = Workaround(
-    fault="A sort that has an operand twice does not compile.",
-    stock=Refuses("restricted to workgroup distributed contexts"),
-    upstream="https://github.com/iree-org/iree/pull/24658",
-)
+WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24658")
 
 _SEGMENTS = "operandSegmentSizes"
 

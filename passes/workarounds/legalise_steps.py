@@ -13,10 +13,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="A slice with a step along a dimension of which it takes one element fails in front of a bitcast.",
-    stock=Refuses("expected result type to be"),
-)
+WORKAROUND = Workaround(Refuses("expected result type to be"))
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -31,10 +31,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="arith.truncf to f4E2M1FN rounds wrongly.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 _FP4 = "f4E2M1FN"
 

@@ -30,10 +30,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Crashes, Workaround
 
-WORKAROUND = Workaround(
-    fault="Subscripts that are 0 are taken for loops where a transposition moves across an operation.",
-    stock=Crashes("getSingleTransposedInputOperand", fill=85),
-)
+WORKAROUND = Workaround(Crashes("getSingleTransposedInputOperand", fill=85))
 
 
 def run(module: ir.Operation, options: Options) -> None:

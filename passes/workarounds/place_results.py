@@ -37,11 +37,7 @@ from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="What a dispatch without operands makes is written over by two operations.",
-    stock=Computes(),
-    upstream="https://github.com/iree-org/iree/issues/23665",
-)
+WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23665")
 
 
 def run(module: ir.Operation, options: Options) -> None:

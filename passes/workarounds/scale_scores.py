@@ -31,10 +31,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="Attention rounds its queries once more, after it has scaled them.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 _ATTENTION = "iree_linalg_ext.attention"
 _QUERY, _SCALE = 0, 3

@@ -37,10 +37,7 @@ from mxcomp.mlir import build, graph, variables
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
-WORKAROUND = Workaround(
-    fault="Mutable globals that begin alike are one buffer.",
-    stock=Computes(),
-)
+WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation, options: Options) -> None:

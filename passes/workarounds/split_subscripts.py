@@ -34,10 +34,7 @@ from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_reductions import may_be_shared
 
-WORKAROUND = Workaround(
-    fault="What a wave reduces does not compile where it is read by the sum of two loops.",
-    stock=Refuses("failed to pack reduction dimensions"),
-)
+WORKAROUND = Workaround(Refuses("failed to pack reduction dimensions"))
 
 
 def run(module: ir.Operation, options: Options) -> None:

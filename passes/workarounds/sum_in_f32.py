@@ -30,11 +30,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="A contraction that rounds each product to 16 bits cannot be distributed to threads.",
-    stock=Refuses("op failed to distribute"),
-    left="Contractions of which no operand is dequantised.",
-)
+WORKAROUND = Workaround(Refuses("op failed to distribute"), left="Contractions of which no operand is dequantised.")
 
 
 def run(module: ir.Operation, options: Options) -> None:

@@ -20,11 +20,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="Arguments and results of 4- and 6-bit floats cannot be compiled.",
-    stock=Refuses("hal.element_type' op unsupported element type"),
-    upstream="https://github.com/iree-org/iree/pull/20867",
-)
+WORKAROUND = Workaround(Refuses("hal.element_type' op unsupported element type"), upstream="iree-org/iree#20867")
 
 
 def run(module: ir.Operation, options: Options) -> None:

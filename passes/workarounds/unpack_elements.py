@@ -46,10 +46,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, reads_init
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
-WORKAROUND = Workaround(
-    fault="Elements of 2 and 4 bits cannot be stored by lanes of their own, 6-bit ones not at all.",
-    stock=Refuses("failed to emulate bit width"),
-)
+WORKAROUND = Workaround(Refuses("failed to emulate bit width"))
 
 _MOVES = (
     "tensor.collapse_shape",
