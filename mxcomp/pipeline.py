@@ -84,13 +84,15 @@ invalid IR."""
 
 
 def run(module: ir.Operation, names: tuple[str, ...], options: Options) -> None:
-    """Runs passes by name on a module, in place, and verifies it: in between where much has changed, and at the end.
+    """Runs passes by name on a module, in place and in its context, and verifies it.
 
-    Where options are strict, after each. Raises MxcompError; of what it is not to blame for, InternalError.
+    That is where much has changed, and at the end; with strict options, after each. Raises MxcompError; of what it is
+    not to blame for, InternalError.
     """
     for name in names:
         try:
-            get_pass(name).run(module, options)
+            with module.context:
+                get_pass(name).run(module, options)
             if options.strict or name in (*_VERIFIED, names[-1]):
                 module.verify()
         except MxcompError:

@@ -41,15 +41,14 @@ _MOST = 200
 def run(module: ir.Operation, options: Options) -> None:
     """Checks the places of updates below `module`."""
     checked = set[object]()
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == SCATTER]:
-            update = None if graph.is_in_dispatch(op) or attributes.INSIDE in op.attributes else updates.find(op)
-            if update is None:
-                continue
-            length = ir.RankedTensorType(update.cache.type).shape[update.axis]
-            if (key := (update.places, update.count, length, op.block)) not in checked:
-                checked.add(key)
-                _check(update, length)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == SCATTER]:
+        update = None if graph.is_in_dispatch(op) or attributes.INSIDE in op.attributes else updates.find(op)
+        if update is None:
+            continue
+        length = ir.RankedTensorType(update.cache.type).shape[update.axis]
+        if (key := (update.places, update.count, length, op.block)) not in checked:
+            checked.add(key)
+            _check(update, length)
 
 
 def _check(update: Update, length: int) -> None:

@@ -130,7 +130,7 @@ class _Checks:
         location = graph.location_text(op.location)
         where = op.name if location == _NOWHERE else f"{op.name} at {location}"
         where += "" if _is_entry(op.block) and graph.is_public(op.block.owner.operation) else BRANCH
-        with op.context, op.location, self._earliest(op, first, second):
+        with op.location, self._earliest(op, first, second):
             same = arith.CmpIOp(arith.CmpIPredicate.eq, first.build(), second.build()).result
             made = cf.AssertOp(same, f"mxcomp: {first} and {second} must be equal, for {where}").operation
         if _is_entry(op.block):

@@ -42,17 +42,16 @@ _EXTENSIONS = "iree_linalg_ext."
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind constants below `module` that both sides of a matmul are computed from."""
     varying = set[ir.Operation]()
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and _chooses(op)]:
-            _hold_choices(op, varying)
-        for op in [op for op in graph.walk(module, bodies=False) if is_recognised(op)]:
-            operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
-            sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
-            if all(_constants(side, varying) is not None for side in sides):
-                defer(sides[0], varying)
-            for value in list(op.operands)[:ACC]:
-                if not is_constant(value):  # perhaps computed from constants: packing would be evaluated too early
-                    defer([graph.producer(value)], varying)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and _chooses(op)]:
+        _hold_choices(op, varying)
+    for op in [op for op in graph.walk(module, bodies=False) if is_recognised(op)]:
+        operands = [graph.producer(value) for value in list(op.operands)[:ACC]]
+        sides = ((operands[LHS], operands[LHS_SCALE]), (operands[RHS], operands[RHS_SCALE]))
+        if all(_constants(side, varying) is not None for side in sides):
+            defer(sides[0], varying)
+        for value in list(op.operands)[:ACC]:
+            if not is_constant(value):  # perhaps computed from constants: packing would be evaluated too early
+                defer([graph.producer(value)], varying)
 
 
 def _chooses(op: ir.Operation) -> bool:

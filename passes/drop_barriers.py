@@ -25,9 +25,8 @@ _SAME = (*overwriting.VIEWS, overwriting.BARRIER)
 
 def run(module: ir.Operation, options: Options) -> None:
     """Drops barriers below `module`."""
-    with module.context:
-        for function in overwriting.functions(module):
-            _drop_barriers(function)
+    for function in overwriting.functions(module):
+        _drop_barriers(function)
 
 
 def _drop_barriers(function: ir.Operation) -> None:

@@ -34,7 +34,7 @@ OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "vers
 
 def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
-    with module.context, module.location:
+    with module.location:
         context = Context.of(module, options)
         for op, plan in zip(context.ops, plans.choose(context), strict=True):
             decide(op, plan)
@@ -49,7 +49,7 @@ def _encode(op: ir.Operation) -> None:
     iteration = [*problem.batch, problem.m, problem.n, blocks, problem.block]
     first = len(problem.batch)
     axes = {"m": (LHS, first), "n": (RHS, first), "k": (LHS, first + 1)}
-    with op.context, op.location, ir.InsertionPoint(op):
+    with op.location, ir.InsertionPoint(op):
         sizes = {axis: build.dim(op.operands[axes[axis][0]], axes[axis][1]) for axis in problem.dynamic}
         dims = list(sizes.values())
         for index, operand in enumerate(list(op.operands)):
@@ -58,6 +58,6 @@ def _encode(op: ir.Operation) -> None:
         result = op.results[0]
         plain = ir.RankedTensorType(result.type)
         result.set_type(op.operands[ACC].type)
-    with op.context, op.location, ir.InsertionPoint.after(op):
+    with op.location, ir.InsertionPoint.after(op):
         unset = build.unset_encoding(result, plain, [sizes[axis] for axis in "mn" if axis in sizes], dims)
         result.replace_all_uses_except(unset, [unset.owner.operation])

@@ -43,19 +43,18 @@ INNER_TILED = "iree_codegen.inner_tiled"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Folds the gathers of every data-tiled matmul below `module`, all of which are ours. Raises InternalError."""
-    with module.context:
-        for function in [op for op in graph.walk(module) if op.name == "func.func"]:
-            if _gathers(function) and any(map(_is_matmul, graph.walk(function))):
-                for load in [op for op in graph.walk(function) if op.name == buffers.LOAD]:
-                    _load_whole(load)
-                order_workgroups.distribute(function)
-                for matmul in [op for op in graph.walk(function) if IN_PARTS in op.attributes]:
-                    _fold_parts(matmul)
-                ids = [_fold(gather) for gather in _gathers(function)]
-                for matmul in [op for op in graph.walk(function) if SKIPS in op.attributes]:
-                    _skip(matmul, ids[0])
-                for matmul in [op for op in graph.walk(function) if QUANTISER in op.attributes]:
-                    _hide_slices(matmul)
+    for function in [op for op in graph.walk(module) if op.name == "func.func"]:
+        if _gathers(function) and any(map(_is_matmul, graph.walk(function))):
+            for load in [op for op in graph.walk(function) if op.name == buffers.LOAD]:
+                _load_whole(load)
+            order_workgroups.distribute(function)
+            for matmul in [op for op in graph.walk(function) if IN_PARTS in op.attributes]:
+                _fold_parts(matmul)
+            ids = [_fold(gather) for gather in _gathers(function)]
+            for matmul in [op for op in graph.walk(function) if SKIPS in op.attributes]:
+                _skip(matmul, ids[0])
+            for matmul in [op for op in graph.walk(function) if QUANTISER in op.attributes]:
+                _hide_slices(matmul)
 
 
 def _is_matmul(op: ir.Operation) -> bool:

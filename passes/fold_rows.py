@@ -36,12 +36,11 @@ from mxcomp.passes import order_workgroups
 
 def run(module: ir.Operation, options: Options) -> None:
     """Folds the LHS of every marked matmul below `module`. Raises InternalError."""
-    with module.context:
-        for function in [op for op in graph.walk(module) if op.name == "func.func"]:
-            if any(LHS_ROW_MAJOR in op.attributes for op in graph.walk(function)):
-                order_workgroups.distribute(function)
-                for matmul in [op for op in graph.walk(function) if LHS_ROW_MAJOR in op.attributes]:
-                    _fold(matmul)
+    for function in [op for op in graph.walk(module) if op.name == "func.func"]:
+        if any(LHS_ROW_MAJOR in op.attributes for op in graph.walk(function)):
+            order_workgroups.distribute(function)
+            for matmul in [op for op in graph.walk(function) if LHS_ROW_MAJOR in op.attributes]:
+                _fold(matmul)
 
 
 def _fold(matmul: ir.Operation) -> None:

@@ -140,21 +140,20 @@ def _misfit(op: ir.Operation, values: list[ir.Value], inside: list[ir.Operation]
         return _QUANTISES
     if is_sub_byte(kind):
         return f"IREE cannot store {kind} from several lanes"
-    with op.context:
-        identity = ir.AffineMap.get_identity(ir.RankedTensorType(op.results[0].type).rank)
-        *maps, output = indexing_maps(op) or []
-        inputs = list(op.operands)[:-1]
-        if output != identity:
-            return "its result is in another order"
-        if reads_init(op):
-            return "it reads what is in its result before"
-        if not only_calculates(op):
-            return "it does more than to calculate"
-        for value, m in zip(inputs, maps, strict=True):
-            if value in values and m != identity:
-                return "it reads the result in another order or only in part"
-            if value not in values and _folded(m, expansion) is None:
-                return "it reads another tensor at subscripts that are no plain dimensions"
+    identity = ir.AffineMap.get_identity(ir.RankedTensorType(op.results[0].type).rank)
+    *maps, output = indexing_maps(op) or []
+    inputs = list(op.operands)[:-1]
+    if output != identity:
+        return "its result is in another order"
+    if reads_init(op):
+        return "it reads what is in its result before"
+    if not only_calculates(op):
+        return "it does more than to calculate"
+    for value, m in zip(inputs, maps, strict=True):
+        if value in values and m != identity:
+            return "it reads the result in another order or only in part"
+        if value not in values and _folded(m, expansion) is None:
+            return "it reads another tensor at subscripts that are no plain dimensions"
     return ""
 
 
@@ -215,7 +214,7 @@ def _fuse(unset: ir.Operation, consumers: list[ir.Operation]) -> None:
     encoded, last, expansion = unset.operands[0], consumers[-1], _expansion(consumers)
     inner = [unset.results[0], *(op.results[0] for op in consumers)]
     kind, final = ir.RankedTensorType(encoded.type), ir.RankedTensorType(last.results[0].type)
-    with last.context, last.location, ir.InsertionPoint(last):
+    with last.location, ir.InsertionPoint(last):
         read = [given for i, op in enumerate(consumers) for given in _read(op, inner, _expansion(consumers[:i]))]
         result = ir.RankedTensorType.get(kind.shape, final.element_type, encoding=kind.encoding)
         init = build.empty(result, build.dynamic_sizes(unset.results[0]))

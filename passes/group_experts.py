@@ -49,13 +49,12 @@ def run(module: ir.Operation, options: Options) -> None:
     """Groups every such sum below `module`."""
     if options.reference or not options.reads_in_place:
         return
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name.startswith("linalg.")]:
-            dense = dense_experts.find(op)
-            extent = None if dense is None else _extent(dense)
-            if dense is not None and extent is not None:
-                with op.location, ir.InsertionPoint(op):
-                    _group(dense, extent)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name.startswith("linalg.")]:
+        dense = dense_experts.find(op)
+        extent = None if dense is None else _extent(dense)
+        if dense is not None and extent is not None:
+            with op.location, ir.InsertionPoint(op):
+                _group(dense, extent)
 
 
 def _extent(dense: Dense) -> Extent | None:

@@ -31,5 +31,4 @@ _CALLS = ("func.call", "util.call")
 def run(module: ir.Operation, options: Options) -> None:
     """Inlines calls below `module`, where there are any."""
     if any(op.name in _CALLS for op in graph.walk(module, bodies=False)):
-        with module.context:
-            PassManager.parse(PIPELINE).run(module)
+        PassManager.parse(PIPELINE).run(module)

@@ -48,7 +48,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _join(ops: list[ir.Operation]) -> None:
     result, start = ops[-1].results[0], ops[-1].operands[-1]
     copies = dict[ir.Value, ir.Value]()
-    with ops[-1].context, standing.named(ops[-1], "rows", "norm"), ir.InsertionPoint(ops[-1]):
+    with standing.named(ops[-1], "rows", "norm"), ir.InsertionPoint(ops[-1]):
         sizes = build.dynamic_sizes(start)
         with build.dispatch_region([ir.RankedTensorType(result.type)], sizes) as region:
             for op in ops:

@@ -63,11 +63,10 @@ def run(module: ir.Operation, options: Options) -> None:
         if index not in paired and _fits(op):
             by_lhs[op.operands[LHS], op.operands[LHS_SCALE]].append(op)
     if found := [each for each in by_lhs.values() if _are_alike(each)]:
-        with module.context:
-            registry = Registry(options.target)
-            for together in found:
-                if _is_faster(together, registry, options):
-                    _join(together)
+        registry = Registry(options.target)
+        for together in found:
+            if _is_faster(together, registry, options):
+                _join(together)
 
 
 def _fits(op: ir.Operation) -> bool:

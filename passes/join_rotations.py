@@ -52,9 +52,8 @@ def run(module: ir.Operation, options: Options) -> None:
     """Joins rotations below `module`, those that stand together into one."""
     if options.reference:
         return
-    with module.context:
-        for together in found(module):
-            _join(together)
+    for together in found(module):
+        _join(together)
 
 
 def found(module: ir.Operation) -> list[list[ir.Operation]]:

@@ -45,14 +45,13 @@ def run(module: ir.Operation, options: Options) -> None:
     """Joins what is around each ranking below `module`."""
     if not options.has_kernels:
         return
-    with module.context:
-        ranks = [op for op in graph.walk(module, bodies=False) if attributes.RANKS in op.attributes]
-        while ranks:
-            op, *ranks = ranks
-            found = None if graph.is_in_dispatch(op) else _Growing(op).chain()
-            if found is not None and len(found.stored) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
-                ranks = [each for each in ranks if each not in found.ops]  # while they are there
-                _replace(op, found)
+    ranks = [op for op in graph.walk(module, bodies=False) if attributes.RANKS in op.attributes]
+    while ranks:
+        op, *ranks = ranks
+        found = None if graph.is_in_dispatch(op) else _Growing(op).chain()
+        if found is not None and len(found.stored) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
+            ranks = [each for each in ranks if each not in found.ops]  # while they are there
+            _replace(op, found)
 
 
 class _Growing:

@@ -46,16 +46,15 @@ def run(module: ir.Operation, options: Options) -> None:
     """Joins writing of rows below `module` with what computes them."""
     if options.reference:
         return
-    with module.context:
-        written = [op for op in graph.walk(module, bodies=False) if ROWS in op.attributes]
-        for roots in list(join_rotations.found(module)):
-            for op in written:
-                if _joins(op, roots):
-                    written.remove(op)
-                    _join(op, roots)
-                    break
+    written = [op for op in graph.walk(module, bodies=False) if ROWS in op.attributes]
+    for roots in list(join_rotations.found(module)):
         for op in written:
-            del op.attributes[ROWS]
+            if _joins(op, roots):
+                written.remove(op)
+                _join(op, roots)
+                break
+    for op in written:
+        del op.attributes[ROWS]
 
 
 def _new(op: ir.Operation) -> list[ir.Value]:

@@ -28,9 +28,8 @@ _BITCASTS = (*BITCASTS, "tensor.bitcast")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites bitcasts below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name in _BITCASTS]:
-            _know_sizes(op)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name in _BITCASTS]:
+        _know_sizes(op)
 
 
 def _know_sizes(op: ir.Operation) -> None:

@@ -51,7 +51,7 @@ def run(module: ir.Operation, options: Options) -> None:
     users = [op for op in graph.walk(module) if _has_kernel(op)]
     if not users:
         return
-    with module.context, module.location:
+    with module.location:
         registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
         linked: set[tuple[ir.Operation, str]] = set()
         arguments: dict[str, Arguments] = {}

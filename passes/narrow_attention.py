@@ -39,11 +39,10 @@ def run(module: ir.Operation, options: Options) -> None:
     if LONGEST_SIZE not in module.attributes:
         return
     longest = ir.IntegerAttr(module.attributes[LONGEST_SIZE]).value
-    with module.context:
-        for function in [op for op in graph.walk(module) if op.name == "func.func"]:
-            configured = [op for op in graph.walk(function) if _CONFIG in op.attributes]
-            if len(configured) == 1 and configured[0].name == _ATTENTION:
-                _narrow(function, configured[0], longest)
+    for function in [op for op in graph.walk(module) if op.name == "func.func"]:
+        configured = [op for op in graph.walk(function) if _CONFIG in op.attributes]
+        if len(configured) == 1 and configured[0].name == _ATTENTION:
+            _narrow(function, configured[0], longest)
 
 
 def _narrow(function: ir.Operation, attention: ir.Operation, longest: int) -> None:

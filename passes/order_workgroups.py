@@ -41,15 +41,14 @@ _CONFIG = "lowering_config"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Orders the workgroups of every function below `module` that has a matmul with an order. Raises CompileError."""
-    with module.context:
-        functions = {_function(op): _order(op) for op in graph.walk(module) if WORKGROUP_ORDER in op.attributes}
-        for function, order in functions.items():
-            distribute(function)
-            for op in graph.walk(function):
-                if WORKGROUP_ORDER in op.attributes:
-                    del op.attributes[WORKGROUP_ORDER]
-                elif "#iree_codegen.workgroup_mapping" in str(op.attributes.get("mapping", "")):
-                    _permute(op, order)
+    functions = {_function(op): _order(op) for op in graph.walk(module) if WORKGROUP_ORDER in op.attributes}
+    for function, order in functions.items():
+        distribute(function)
+        for op in graph.walk(function):
+            if WORKGROUP_ORDER in op.attributes:
+                del op.attributes[WORKGROUP_ORDER]
+            elif "#iree_codegen.workgroup_mapping" in str(op.attributes.get("mapping", "")):
+                _permute(op, order)
 
 
 def _function(op: ir.Operation) -> ir.Operation:

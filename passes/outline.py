@@ -35,13 +35,12 @@ def run(module: ir.Operation, options: Options) -> None:
     if not any(op.name == "flow.dispatch.region" for op in graph.walk(module)):
         return
     before = graph.executables(module)
-    with module.context:
-        PassManager.parse(PIPELINE).run(module)
-        outlined = {name: op for name, op in graph.executables(module).items() if name not in before}
-        calls = [op for op in graph.walk(module, bodies=False) if op.name == "flow.dispatch"]
-        by_name = {ir.SymbolRefAttr(ir.ArrayAttr(op.attributes[_CALLED])[0]).value[0]: op for op in calls}
-        for name, executable in outlined.items():  # each has one call
-            _rename(executable, by_name[name])
+    PassManager.parse(PIPELINE).run(module)
+    outlined = {name: op for name, op in graph.executables(module).items() if name not in before}
+    calls = [op for op in graph.walk(module, bodies=False) if op.name == "flow.dispatch"]
+    by_name = {ir.SymbolRefAttr(ir.ArrayAttr(op.attributes[_CALLED])[0]).value[0]: op for op in calls}
+    for name, executable in outlined.items():  # each has one call
+        _rename(executable, by_name[name])
 
 
 def _rename(executable: ir.Operation, call: ir.Operation) -> None:

@@ -44,14 +44,13 @@ _INTEGERS = {2: (False, True), 3: (False, True), 4: (True, True), 5: (True, True
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites sorts outside of dispatches below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == SORT and not graph.is_in_dispatch(op)]:
-            order = _order(op)
-            axis = ir.IntegerAttr(op.attributes["dimension"]).value
-            size = build.static_sizes(op.operands[0])[axis]
-            if order is not None and size is not None and 1 < size <= _MOST:
-                with op.location, ir.InsertionPoint(op):
-                    _replace(op, axis, *order)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == SORT and not graph.is_in_dispatch(op)]:
+        order = _order(op)
+        axis = ir.IntegerAttr(op.attributes["dimension"]).value
+        size = build.static_sizes(op.operands[0])[axis]
+        if order is not None and size is not None and 1 < size <= _MOST:
+            with op.location, ir.InsertionPoint(op):
+                _replace(op, axis, *order)
 
 
 def _order(op: ir.Operation) -> tuple[int, ir.Operation] | None:

@@ -31,5 +31,4 @@ PIPELINE = "builtin.module(iree-flow-deduplicate-executables)"
 def run(module: ir.Operation, options: Options) -> None:
     """Lets dispatches below `module` share executables."""
     if graph.executables(module):
-        with module.context:
-            PassManager.parse(PIPELINE).run(module)
+        PassManager.parse(PIPELINE).run(module)

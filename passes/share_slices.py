@@ -45,10 +45,9 @@ AccessDim = tuple[int, int]
 
 def run(module: ir.Operation, options: Options) -> None:
     """Lets dispatches below `module` that differ only in slices share executables."""
-    with module.context:
-        for of_one_type in _alike(_executables(module), _Executable.type):  # printing is slow
-            for group in _alike(of_one_type, _Executable.text_without_slices):
-                _share(group)
+    for of_one_type in _alike(_executables(module), _Executable.type):  # printing is slow
+        for group in _alike(of_one_type, _Executable.text_without_slices):
+            _share(group)
 
 
 def _alike(

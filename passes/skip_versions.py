@@ -44,14 +44,13 @@ _VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape
 
 def run(module: ir.Operation, options: Options) -> None:
     """Chains the dispatches among which marked selections below `module` choose. Raises CompileError."""
-    with module.context:
-        choices = [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
-        if not choices:
-            return
-        inner = {choice.operands[2].owner.operation for choice in choices}
-        executables = graph.executables(module)
-        chains = [_chain(choice, executables) for choice in choices if choice not in inner]  # not parts of others
-        _skip_packing(chains, executables)
+    choices = [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
+    if not choices:
+        return
+    inner = {choice.operands[2].owner.operation for choice in choices}
+    executables = graph.executables(module)
+    chains = [_chain(choice, executables) for choice in choices if choice not in inner]  # not parts of others
+    _skip_packing(chains, executables)
 
 
 @dataclass(frozen=True)

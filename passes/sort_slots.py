@@ -35,18 +35,17 @@ from mxcomp.routing.sorting_kernel import Sorting
 
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces the tables of every routing below `module`."""
-    with module.context:
-        for barrier in [op for op in graph.walk(module, bodies=False) if SORTING in op.attributes]:
-            sorting = Sorting(**attributes.to_python(barrier.attributes[SORTING]))
-            *tables, ids = values = list(barrier.operands)
-            if sorting.fits(options.target) and options.reads_in_place and not options.reference:
-                with barrier.location, ir.InsertionPoint(barrier):
-                    values = [*_tables(sorting, *tables, build.barrier(_loaded(sorting, ids))), ids]
-            for old, new in zip(barrier.results, values, strict=True):
-                old.replace_all_uses_with(new)
-            sources = list(barrier.operands)
-            graph.erase_dead(barrier)
-            graph.erase_unused(sources)
+    for barrier in [op for op in graph.walk(module, bodies=False) if SORTING in op.attributes]:
+        sorting = Sorting(**attributes.to_python(barrier.attributes[SORTING]))
+        *tables, ids = values = list(barrier.operands)
+        if sorting.fits(options.target) and options.reads_in_place and not options.reference:
+            with barrier.location, ir.InsertionPoint(barrier):
+                values = [*_tables(sorting, *tables, build.barrier(_loaded(sorting, ids))), ids]
+        for old, new in zip(barrier.results, values, strict=True):
+            old.replace_all_uses_with(new)
+        sources = list(barrier.operands)
+        graph.erase_dead(barrier)
+        graph.erase_unused(sources)
 
 
 def _loaded(sorting: Sorting, ids: ir.Value) -> ir.Value:

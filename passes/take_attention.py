@@ -61,18 +61,17 @@ OPTIONS = ("ukernels", "reference")
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces every attention below `module` that is covered."""
     entries = []
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name in attention.NAMES]:
-            found = attention.find(op)
-            if found is None:
-                continue
-            axes, planned = found[0], _taken(found[1], options)
-            entries.append(_entry(op, axes, planned))
-            if isinstance(planned, Attention):
-                _replace(planned)
-        if entries:
-            for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic"]:
-                _fold_largest(op)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name in attention.NAMES]:
+        found = attention.find(op)
+        if found is None:
+            continue
+        axes, planned = found[0], _taken(found[1], options)
+        entries.append(_entry(op, axes, planned))
+        if isinstance(planned, Attention):
+            _replace(planned)
+    if entries:
+        for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic"]:
+            _fold_largest(op)
     notes.attend(module, entries)
 
 

@@ -50,17 +50,16 @@ def run(module: ir.Operation, options: Options) -> None:
     if not options.has_kernels:
         return
     cus = options.target.cus
-    with module.context:
-        found = [each for op in graph.walk(module, bodies=False) if (each := linears.find(op)) is not None]
-        for group in _together(found, cus):
-            # What was replaced meanwhile may be an operand of it.
-            together = [each for of in group if (each := linears.find(of.op)) is not None]
-            if len(together) < len(group):
-                continue
-            whole = linears.joined(together) if len(together) > 1 else together[0]
-            kernel = whole.kernel.spread(cus)
-            if kernel is not None and not options.target.lacks_short_products(kernel.element):
-                _replace(together, _with_norm(together, replace(whole, kernel=kernel)))
+    found = [each for op in graph.walk(module, bodies=False) if (each := linears.find(op)) is not None]
+    for group in _together(found, cus):
+        # What was replaced meanwhile may be an operand of it.
+        together = [each for of in group if (each := linears.find(of.op)) is not None]
+        if len(together) < len(group):
+            continue
+        whole = linears.joined(together) if len(together) > 1 else together[0]
+        kernel = whole.kernel.spread(cus)
+        if kernel is not None and not options.target.lacks_short_products(kernel.element):
+            _replace(together, _with_norm(together, replace(whole, kernel=kernel)))
 
 
 def _with_norm(together: Sequence[Product], whole: Product) -> Product:
@@ -125,7 +124,7 @@ def _replace(together: Sequence[Product], whole: Product) -> None:
         made = graph.producer(value)
         if made is not None and not made.operands and made.block == last.block and last.is_before_in_block(made):
             made.move_before(last)
-    with last.context, ir.InsertionPoint(last), _named(together):
+    with ir.InsertionPoint(last), _named(together):
         rows = range(1 if kernel.rows == 1 else 2)
         x, *others = whole.operands
         residual = [_flat(others.pop(), rows)] if kernel.residual else []
@@ -134,7 +133,7 @@ def _replace(together: Sequence[Product], whole: Product) -> None:
         vectors = [_flat(value, range(1)) for value in others[:count]]
         operands = [_flat(x, rows), *vectors, *others[count:], *residual]
         tiles, *kept = standing.dispatch(kernel, operands, results, kernel.threads, along=kernel.along)
-    with last.context, ir.InsertionPoint(last), last.location:
+    with ir.InsertionPoint(last), last.location:
         flat = build.collapse(tiles, [[0], [1, 2]] if kernel.along else [[0, 1]])
         ends = list(accumulate(kernel.matrices))
         parts = [_part(flat, end - columns, columns) for columns, end in zip(kernel.matrices, ends, strict=True)]

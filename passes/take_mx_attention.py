@@ -205,13 +205,12 @@ def _constant(op: ir.Operation) -> float | None:
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces every MX attention below `module` that has a kernel."""
     entries = []
-    with module.context:
-        for each in [found for op in graph.walk(module, bodies=False) if (found := find(op)) is not None]:
-            with each.result.owner.operation.location:
-                kernel = _kernel(each, options)
-                entries.append(_entry(each, kernel))
-                if isinstance(kernel, MxAttention):
-                    _replace(each, kernel)
+    for each in [found for op in graph.walk(module, bodies=False) if (found := find(op)) is not None]:
+        with each.result.owner.operation.location:
+            kernel = _kernel(each, options)
+            entries.append(_entry(each, kernel))
+            if isinstance(kernel, MxAttention):
+                _replace(each, kernel)
     notes.attend(module, entries)
 
 

@@ -51,15 +51,14 @@ mxcomp-encode sees to it, and for dynamic sizes what mxcomp-materialise asserts.
 
 def run(module: ir.Operation, options: Options) -> None:
     """Unmasks stores of ukernels' results below `module`."""
-    with module.context:
-        for function in [op for op in graph.walk(module) if op.name == "func.func"]:
-            ops = list(graph.walk(function))
-            if any(UKERNEL in op.attributes for op in ops):
-                for op in [op for op in ops if op.name == _MAP_STORE]:
-                    buffer = _buffer(op)
-                    if buffer is not None:
-                        _unmask(op, buffer)
-                        _flatten(op, buffer)
+    for function in [op for op in graph.walk(module) if op.name == "func.func"]:
+        ops = list(graph.walk(function))
+        if any(UKERNEL in op.attributes for op in ops):
+            for op in [op for op in ops if op.name == _MAP_STORE]:
+                buffer = _buffer(op)
+                if buffer is not None:
+                    _unmask(op, buffer)
+                    _flatten(op, buffer)
 
 
 def _buffer(op: ir.Operation) -> ir.MemRefType | None:

@@ -55,10 +55,9 @@ def run(module: ir.Operation, options: Options) -> None:
     """Replaces updates of caches below `module`."""
     if not options.has_kernels:
         return
-    with module.context:
-        ops = [op for op in graph.walk(module, bodies=False) if _found(op) is not None]
-        for same in _together(ops):
-            _replace(same)
+    ops = [op for op in graph.walk(module, bodies=False) if _found(op) is not None]
+    for same in _together(ops):
+        _replace(same)
 
 
 def _found(op: ir.Operation) -> _Found | None:

@@ -25,15 +25,14 @@ WORKAROUND = Workaround(Omits("executable-sources", r"assume\.int[^\n]*\n[^\n]*w
 
 def run(module: ir.Operation, options: Options) -> None:
     """Adds assumptions about operands to the executables below `module` that have a single call."""
-    with module.context:
-        calls: dict[str, list[ir.Operation]] = defaultdict(list)
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == DISPATCH]:
-            for called in dispatches.entry_points(op):
-                calls[called.executable].append(op)
-        for name, executable in graph.executables(module).items():
-            functions = [op for op in graph.walk(executable, bodies=False) if op.name == "func.func"]
-            if len(functions) == len(calls[name]) == 1:
-                _pass_assumptions(calls[name][0], functions[0])
+    calls: dict[str, list[ir.Operation]] = defaultdict(list)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == DISPATCH]:
+        for called in dispatches.entry_points(op):
+            calls[called.executable].append(op)
+    for name, executable in graph.executables(module).items():
+        functions = [op for op in graph.walk(executable, bodies=False) if op.name == "func.func"]
+        if len(functions) == len(calls[name]) == 1:
+            _pass_assumptions(calls[name][0], functions[0])
 
 
 def _pass_assumptions(call: ir.Operation, function: ir.Operation) -> None:

@@ -35,15 +35,14 @@ WORKAROUND = Workaround(Computes())
 def run(module: ir.Operation, options: Options) -> None:
     """Copies values below `module` that variables have in common, or that are known."""
     stored = set[ir.Value]()
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == STORE]:
-            value = graph.look_through_views(op.operands[0])
-            if not overwriting.is_tensor(value):
-                continue
-            if value in stored or _is_of_another(value, op.attributes[SYMBOL]) or _is_constant(value):
-                with op.location, ir.InsertionPoint(op):
-                    op.operands[0] = copy(build.barrier(op.operands[0]))
-            stored.add(value)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == STORE]:
+        value = graph.look_through_views(op.operands[0])
+        if not overwriting.is_tensor(value):
+            continue
+        if value in stored or _is_of_another(value, op.attributes[SYMBOL]) or _is_constant(value):
+            with op.location, ir.InsertionPoint(op):
+                op.operands[0] = copy(build.barrier(op.operands[0]))
+        stored.add(value)
 
 
 def _is_of_another(value: ir.Value, variable: ir.Attribute) -> bool:

@@ -37,7 +37,7 @@ def run(module: ir.Operation, options: Options) -> None:
     for name, op in functions.items():
         is_wrapper = _WRAPPER in op.attributes and "iree.abi.model" not in op.attributes
         if is_wrapper and _REFLECTION not in op.attributes and len(op.regions[0].blocks) == 1:
-            with module.context, op.location:
+            with op.location:
                 for number in unsigned.get(name, ()):
                     _export_unsigned(_exporter(_returned(op)[number], functions))
                 text = ir.StringAttr.get(_declaration(name, op, functions))

@@ -44,14 +44,13 @@ _ORDINAL = "iree_tensor_ext.dispatch.workload.ordinal"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Shortens workloads of executables below `module`, considering all dispatches that call them."""
-    with module.context:
-        calls: dict[str, list[ir.Operation]] = defaultdict(list)
-        for op in graph.walk(module, bodies=False):
-            if op.name == DISPATCH:
-                calls[dispatches.entry_point(op).executable].append(op)
-        executables = graph.executables(module)
-        for name, callers in calls.items():
-            _deduplicate(executables[name], callers)
+    calls: dict[str, list[ir.Operation]] = defaultdict(list)
+    for op in graph.walk(module, bodies=False):
+        if op.name == DISPATCH:
+            calls[dispatches.entry_point(op).executable].append(op)
+    executables = graph.executables(module)
+    for name, callers in calls.items():
+        _deduplicate(executables[name], callers)
 
 
 def _deduplicate(executable: ir.Operation, callers: list[ir.Operation]) -> None:

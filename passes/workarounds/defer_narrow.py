@@ -34,9 +34,8 @@ WORKAROUND = Workaround(Computes())
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind constants below `module` that quantisers, or readers of their elements, depend on."""
     varying = set[ir.Operation]()
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op)]:
-            defer([op], varying)
+    for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op)]:
+        defer([op], varying)
 
 
 def _is_narrow(op: ir.Operation) -> bool:

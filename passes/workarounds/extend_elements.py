@@ -50,7 +50,7 @@ def _extend_elements(op: ir.Operation, decision: Decision) -> None:
     extended = [_is_extended(argument) for argument in list(block.arguments)[:-1]]
     if not any(extended):
         return
-    with op.context, op.location, ir.InsertionPoint(op):
+    with op.location, ir.InsertionPoint(op):
         values = [_extended(value) if wanted else value for value, wanted in zip(inputs, extended, strict=True)]
 
         def body(*arguments: ir.Value) -> ir.Value:

@@ -31,7 +31,7 @@ WORKAROUND = Workaround(Computes())
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites extensions of scales below `module`, of single ones and of tensors."""
     for op in [op for op in graph.walk(module) if _extends_scale(op)]:
-        with op.context, op.location, ir.InsertionPoint(op):
+        with op.location, ir.InsertionPoint(op):
             op.results[0].replace_all_uses_with(_extended(op.operands[0], op.results[0].type))
         op.erase()
 

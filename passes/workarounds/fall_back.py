@@ -58,7 +58,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _check_sizes(op: ir.Operation) -> None:
-    with op.context, op.location, ir.InsertionPoint(op):
+    with op.location, ir.InsertionPoint(op):
         runtime_sizes.compared(list(op.operands)[:ACC], problem_of(op))
 
 
@@ -79,7 +79,7 @@ _FP4 = "f4E2M1FN"
 
 def _take_apart(op: ir.Operation, decision: Decision) -> None:
     operands = list(op.operands)[:ACC]
-    with op.context, op.location, ir.InsertionPoint(op):
+    with op.location, ir.InsertionPoint(op):
         values = _values(*operands)
         result = ir.RankedTensorType(op.results[0].type)
         *outer, m, n, k = (ir.AffineExpr.get_dim(i) for i in range(result.rank + 1))

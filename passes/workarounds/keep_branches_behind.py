@@ -41,9 +41,8 @@ _DIVISIONS = frozenset(f"arith.{name}" for name in _QUOTIENTS)
 
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind products below `module` that are left to IREE, scaled or not."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if _is_left(op)]:
-            _keep_branches_behind(op)
+    for op in [op for op in graph.walk(module, bodies=False) if _is_left(op)]:
+        _keep_branches_behind(op)
 
 
 def _is_left(op: ir.Operation) -> bool:
@@ -59,7 +58,7 @@ def _keep_branches_behind(op: ir.Operation) -> None:
     reads_more = any(len(user.operands) > 2 for user in consumers)  # more than a result and an init
     if reads_more and any(_branches(inner) for user in consumers for inner in graph.walk(user)):
         uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
-        with op.context, op.location, ir.InsertionPoint.after(op):
+        with op.location, ir.InsertionPoint.after(op):
             hidden = build.barrier(op.results[0])
         for user, number in uses:
             user.operands[number] = hidden

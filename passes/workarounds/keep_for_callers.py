@@ -39,9 +39,8 @@ _IMPORT, _ALIAS, _ASKS = "hal.tensor.import", "hal.tensor.alias", "hal.buffer_vi
 
 def run(module: ir.Operation, options: Options) -> None:
     """Exports arguments below `module` that are overwritten, and returned unchanged."""
-    with module.context:
-        for value, _ in overwriting.written_over(module):
-            _keep_for_caller(value)
+    for value, _ in overwriting.written_over(module):
+        _keep_for_caller(value)
 
 
 def _keep_for_caller(value: ir.Value) -> None:

@@ -38,9 +38,8 @@ _LOOPS = ("scf.for", "scf.while")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Adds uses of values below `module` that are overwritten in loops."""
-    with module.context:
-        for value, writers in overwriting.written_over(module):
-            _keep_for_later_steps(value, writers)
+    for value, writers in overwriting.written_over(module):
+        _keep_for_later_steps(value, writers)
 
 
 def _keep_for_later_steps(value: ir.Value, writers: list[ir.Operation]) -> None:

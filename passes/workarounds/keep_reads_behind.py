@@ -37,15 +37,14 @@ _SLICE = "tensor.extract_slice"
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind values computed from narrow elements below `module` where IREE would move a read of them."""
     barriers: dict[ir.Value, ir.Value] = {}
-    with module.context:
-        for read in [read for op in outside_dispatches(module) for read in _movable(op)]:
-            value = read.operands[0]
-            if not _loads_narrow(value):
-                continue
-            if value not in barriers:
-                with value.owner.location, ir.InsertionPoint.after(value.owner):
-                    barriers[value] = build.barrier(value)
-            read.operands[0] = barriers[value]
+    for read in [read for op in outside_dispatches(module) for read in _movable(op)]:
+        value = read.operands[0]
+        if not _loads_narrow(value):
+            continue
+        if value not in barriers:
+            with value.owner.location, ir.InsertionPoint.after(value.owner):
+                barriers[value] = build.barrier(value)
+        read.operands[0] = barriers[value]
 
 
 def _movable(op: ir.Operation) -> Iterator[ir.Operation]:

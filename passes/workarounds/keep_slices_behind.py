@@ -40,7 +40,7 @@ def _keep_slices_behind(op: ir.Operation) -> None:
     for user in list(dict.fromkeys(use.owner.operation for use in op.results[0].uses)):
         if user.name == "tensor.extract_slice":
             if user.operands[0] == op.results[0]:
-                with user.context, user.location, ir.InsertionPoint(user):
+                with user.location, ir.InsertionPoint(user):
                     user.operands[0] = build.barrier(op.results[0])
         elif user.name in RESHAPES or (is_elementwise(user) and decision_of(user) is None):
             _keep_slices_behind(user)

@@ -31,11 +31,10 @@ _PURE = ("linalg.", "tensor.", "iree_linalg_ext.", "iree_tensor_ext.", "arith.")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind sorts outside of dispatches below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if unread(op) and not graph.is_in_dispatch(op)]:
-            with op.location, ir.InsertionPoint.after(op):
-                for value in unread(op):
-                    ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
+    for op in [op for op in graph.walk(module, bodies=False) if unread(op) and not graph.is_in_dispatch(op)]:
+        with op.location, ir.InsertionPoint.after(op):
+            for value in unread(op):
+                ir.Operation.create("util.optimization_barrier", results=[value.type], operands=[value])
 
 
 def unread(op: ir.Operation) -> list[ir.Value]:

@@ -39,7 +39,7 @@ def _keep_transposes_behind(op: ir.Operation) -> None:
     uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
     turned = [(user, i) for user, i in uses if is_elementwise(user) and not _reads_in_order(user, i)]
     if ir.RankedTensorType(op.results[0].type).rank > _MATRIX and turned:
-        with op.context, op.location, ir.InsertionPoint.after(op):
+        with op.location, ir.InsertionPoint.after(op):
             hidden = build.barrier(op.results[0])
         for user, i in turned:
             user.operands[i] = hidden

@@ -21,15 +21,14 @@ WORKAROUND = Workaround(Omits("flow", r"\A(?!(?s:.*)flow\.dispatch )"))
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites constants and globals below `module`."""
-    with module.context:
-        for op in list(graph.walk(module)):
-            if op.name == variables.GLOBAL:
-                _store_bytes(op, module)
-            elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
-                with op.location, ir.InsertionPoint(op):
-                    value = build.bitcast(arith.ConstantOp(data.type, data).result, op.results[0].type)
-                op.results[0].replace_all_uses_with(value)
-                op.erase()
+    for op in list(graph.walk(module)):
+        if op.name == variables.GLOBAL:
+            _store_bytes(op, module)
+        elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
+            with op.location, ir.InsertionPoint(op):
+                value = build.bitcast(arith.ConstantOp(data.type, data).result, op.results[0].type)
+            op.results[0].replace_all_uses_with(value)
+            op.erase()
 
 
 def _store_bytes(op: ir.Operation, module: ir.Operation) -> None:

@@ -33,10 +33,9 @@ _SCAN = "iree_linalg_ext.scan"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites scans below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if is_exclusive(op)]:
-            with op.location, ir.InsertionPoint(op):
-                _include(op)
+    for op in [op for op in graph.walk(module, bodies=False) if is_exclusive(op)]:
+        with op.location, ir.InsertionPoint(op):
+            _include(op)
 
 
 def is_exclusive(op: ir.Operation) -> bool:

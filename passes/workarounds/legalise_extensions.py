@@ -29,10 +29,9 @@ _BITS = 8
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites extensions of scalars below `module`."""
-    with module.context:
-        f16, f32 = ir.F16Type.get(), ir.F32Type.get()
-        for op in [op for op in graph.walk(module) if op.name == "arith.extf" and op.results[0].type == f16]:
-            if ir.FloatType(op.operands[0].type).width == _BITS:
-                with op.location, ir.InsertionPoint(op):
-                    wide = arith.ExtFOp(f32, op.operands[0]).result
-                    graph.replace(op, arith.TruncFOp(f16, wide).operation)
+    f16, f32 = ir.F16Type.get(), ir.F32Type.get()
+    for op in [op for op in graph.walk(module) if op.name == "arith.extf" and op.results[0].type == f16]:
+        if ir.FloatType(op.operands[0].type).width == _BITS:
+            with op.location, ir.InsertionPoint(op):
+                wide = arith.ExtFOp(f32, op.operands[0]).result
+                graph.replace(op, arith.TruncFOp(f16, wide).operation)

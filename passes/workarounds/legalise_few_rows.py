@@ -48,10 +48,9 @@ class _Rows(NamedTuple):
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites products below `module`."""
-    with module.context:
-        for op, rows in [(op, rows) for op in graph.walk(module, bodies=False) if (rows := _rows(op)) is not None]:
-            with op.location, ir.InsertionPoint(op):
-                _widen(op) if rows.first in _FEW and rows.second in _FEW else _exchange(op)
+    for op, rows in [(op, rows) for op in graph.walk(module, bodies=False) if (rows := _rows(op)) is not None]:
+        with op.location, ir.InsertionPoint(op):
+            _widen(op) if rows.first in _FEW and rows.second in _FEW else _exchange(op)
 
 
 def is_fatal(op: ir.Operation) -> bool:

@@ -31,10 +31,9 @@ _PARTS = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites scans below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if is_filled(op)]:
-            with op.location, ir.InsertionPoint(op):
-                op.operands[0] = build.barrier(op.operands[0])
+    for op in [op for op in graph.walk(module, bodies=False) if is_filled(op)]:
+        with op.location, ir.InsertionPoint(op):
+            op.operands[0] = build.barrier(op.operands[0])
 
 
 def is_filled(op: ir.Operation) -> bool:

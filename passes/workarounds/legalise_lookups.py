@@ -41,15 +41,14 @@ _LOOKUP, _SLICE = "tensor.extract", "tensor.extract_slice"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites lookups below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module) if op.name == _LOOKUP]:
-            while is_misread(op) and (part := _part(op)) is not None:
-                op = _in_source(op, part)
-            if is_misread(op) and not graph.is_in_dispatch(op):
-                view = graph.producer(op.operands[0])
-                assert view is not None
-                with view.location, ir.InsertionPoint.after(view):
-                    op.operands[0] = build.barrier(op.operands[0])
+    for op in [op for op in graph.walk(module) if op.name == _LOOKUP]:
+        while is_misread(op) and (part := _part(op)) is not None:
+            op = _in_source(op, part)
+        if is_misread(op) and not graph.is_in_dispatch(op):
+            view = graph.producer(op.operands[0])
+            assert view is not None
+            with view.location, ir.InsertionPoint.after(view):
+                op.operands[0] = build.barrier(op.operands[0])
 
 
 def _part(op: ir.Operation) -> ir.Operation | None:

@@ -69,16 +69,13 @@ def may_be_one(op: ir.Operation) -> bool:
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
-    with module.context:
-        for function in [view.operation for view in graph.module_block(module).operations]:
-            if any(may_be_one(op) for op in graph.walk(function, bodies=False)):
-                PassManager.parse(PIPELINE).run(function)
-        for op in [
-            op for op in graph.walk(module, bodies=False) if op.name in _WRITTEN and not graph.is_in_dispatch(op)
-        ]:
-            with op.location, ir.InsertionPoint(op):
-                for i in places_written(op):
-                    _write_over_copy(op, i)
+    for function in [view.operation for view in graph.module_block(module).operations]:
+        if any(may_be_one(op) for op in graph.walk(function, bodies=False)):
+            PassManager.parse(PIPELINE).run(function)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name in _WRITTEN and not graph.is_in_dispatch(op)]:
+        with op.location, ir.InsertionPoint(op):
+            for i in places_written(op):
+                _write_over_copy(op, i)
 
 
 def _write_over_copy(op: ir.Operation, written: int) -> None:

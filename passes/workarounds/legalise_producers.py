@@ -78,12 +78,11 @@ def _is_made_by(value: ir.Value, producers: tuple[str, ...]) -> bool:
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if repeated(op) and not graph.is_in_dispatch(op)]:
-            with op.location, ir.InsertionPoint(op):
-                for i in repeated(op):
-                    is_filled = (op.name, i) == (_LOAD, 1)
-                    op.operands[i] = _like(op.operands[i]) if is_filled else build.barrier(op.operands[i])
+    for op in [op for op in graph.walk(module, bodies=False) if repeated(op) and not graph.is_in_dispatch(op)]:
+        with op.location, ir.InsertionPoint(op):
+            for i in repeated(op):
+                is_filled = (op.name, i) == (_LOAD, 1)
+                op.operands[i] = _like(op.operands[i]) if is_filled else build.barrier(op.operands[i])
 
 
 def _like(value: ir.Value) -> ir.Value:

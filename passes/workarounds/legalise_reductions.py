@@ -94,14 +94,13 @@ class _Code:
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites reductions of integers below `module`."""
-    with module.context:
-        for op in [
-            op
-            for op in graph.walk(module, bodies=False)
-            if op.name in ("linalg.generic", "linalg.reduce") and may_be_shared(op)
-        ]:
-            for position in range(len(op.results)):
-                _legalise(op, position)
+    for op in [
+        op
+        for op in graph.walk(module, bodies=False)
+        if op.name in ("linalg.generic", "linalg.reduce") and may_be_shared(op)
+    ]:
+        for position in range(len(op.results)):
+            _legalise(op, position)
 
 
 def may_be_shared(op: ir.Operation) -> bool:

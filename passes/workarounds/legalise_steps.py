@@ -18,10 +18,9 @@ WORKAROUND = Workaround(Refuses("expected result type to be"))
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites slices below `module`."""
-    with module.context:
-        for op in graph.walk(module, bodies=False):
-            if op.name == "tensor.extract_slice":
-                op.attributes["static_strides"] = ir.DenseI64ArrayAttr.get(_needed_steps(op))
+    for op in graph.walk(module, bodies=False):
+        if op.name == "tensor.extract_slice":
+            op.attributes["static_strides"] = ir.DenseI64ArrayAttr.get(_needed_steps(op))
 
 
 def has_idle_steps(slicing: ir.Operation) -> bool:

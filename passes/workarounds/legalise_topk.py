@@ -43,11 +43,10 @@ _SORT, _YIELD = "iree_linalg_ext.sort", "iree_linalg_ext.yield"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites each top-k below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name in NAMES]:
-            if not graph.is_in_dispatch(op):
-                with op.location, ir.InsertionPoint(op):
-                    _sort(op)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name in NAMES]:
+        if not graph.is_in_dispatch(op):
+            with op.location, ir.InsertionPoint(op):
+                _sort(op)
 
 
 def _sort(op: ir.Operation) -> None:

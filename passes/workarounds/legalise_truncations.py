@@ -40,13 +40,12 @@ OPTIONS = ("reference",)
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites conversions below `module`. Raises InputError for those from more than 32 bits."""
-    with module.context:
-        for op in list(graph.walk(module)):
-            if op.name in TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
-                if options.reference and not _is_tensor(op.results[0]):
-                    _replace(op, truncate.as_element)
-                elif op.name == "arith.truncf":
-                    _replace(op, _with_scale_one)
+    for op in list(graph.walk(module)):
+        if op.name in TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
+            if options.reference and not _is_tensor(op.results[0]):
+                _replace(op, truncate.as_element)
+            elif op.name == "arith.truncf":
+                _replace(op, _with_scale_one)
 
 
 def _replace(op: ir.Operation, new: Callable[[ir.Operation], ir.Value]) -> None:

@@ -35,11 +35,10 @@ WORKAROUND = Workaround(Crashes("getSingleTransposedInputOperand", fill=85))
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and is_elementwise(op)]:
-            if not graph.is_in_dispatch(op):
-                with op.location, ir.InsertionPoint(op):
-                    _drop_zeros(op)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and is_elementwise(op)]:
+        if not graph.is_in_dispatch(op):
+            with op.location, ir.InsertionPoint(op):
+                _drop_zeros(op)
 
 
 def _drop_zeros(op: ir.Operation) -> None:

@@ -42,11 +42,10 @@ WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23665")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Gives dispatches below `module` tensors for their results, where these are overwritten."""
-    with module.context:
-        for op in list(graph.walk(module, bodies=False)):
-            if op.name == DISPATCH and not _takes_tensors(op) and any(map(overwriting.writers, op.results)):
-                with op.location, ir.InsertionPoint(op):
-                    _place(op)
+    for op in list(graph.walk(module, bodies=False)):
+        if op.name == DISPATCH and not _takes_tensors(op) and any(map(overwriting.writers, op.results)):
+            with op.location, ir.InsertionPoint(op):
+                _place(op)
 
 
 def _takes_tensors(dispatch: ir.Operation) -> bool:

@@ -40,10 +40,9 @@ _SHORT = ("bf16", "f16")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites each attention of 16-bit floats below `module` whose scale is known and whose scores are unmodified."""
-    with module.context:
-        for op in [op for op in graph.walk(module, bodies=False) if op.name == _ATTENTION]:
-            if str(build.element(op.operands[_QUERY])) in _SHORT:
-                _scale(op)
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == _ATTENTION]:
+        if str(build.element(op.operands[_QUERY])) in _SHORT:
+            _scale(op)
 
 
 def _scale(op: ir.Operation) -> None:

@@ -42,10 +42,9 @@ WORKAROUND = Workaround(Computes())
 
 def run(module: ir.Operation, options: Options) -> None:
     """Gives all such variables of `module` but the first an initializer."""
-    with module.context:
-        for op in shared(module):
-            with op.location, ir.InsertionPoint.after(op):
-                _initialise(op)
+    for op in shared(module):
+        with op.location, ir.InsertionPoint.after(op):
+            _initialise(op)
 
 
 def shared(module: ir.Operation) -> list[ir.Operation]:

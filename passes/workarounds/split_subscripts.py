@@ -39,14 +39,13 @@ WORKAROUND = Workaround(Refuses("failed to pack reduction dimensions"))
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites reductions outside of dispatches below `module`, and their elementwise producers."""
-    with module.context:
-        found: dict[ir.Operation, None] = {}
-        for op in graph.walk(module, bodies=False):
-            if op.name == "linalg.generic" and may_be_shared(op) and not graph.is_in_dispatch(op):
-                _add_with_producers(op, found)
-        for op in found:
-            with op.location, ir.InsertionPoint(op):
-                _split(op)
+    found: dict[ir.Operation, None] = {}
+    for op in graph.walk(module, bodies=False):
+        if op.name == "linalg.generic" and may_be_shared(op) and not graph.is_in_dispatch(op):
+            _add_with_producers(op, found)
+    for op in found:
+        with op.location, ir.InsertionPoint(op):
+            _split(op)
 
 
 def _add_with_producers(op: ir.Operation, found: dict[ir.Operation, None]) -> None:

@@ -50,7 +50,7 @@ def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
     if rounding is None or accumulator not in add.operands or str(rounding.operands[0].type) != "f32":
         return
     *inputs, init = op.operands
-    with op.context, op.location, ir.InsertionPoint(op):
+    with op.location, ir.InsertionPoint(op):
         f32, narrow = ir.F32Type.get(), ir.RankedTensorType(op.results[0].type)
         wide = build.tensor_type(build.static_sizes(init), "f32")
 

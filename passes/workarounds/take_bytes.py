@@ -27,8 +27,7 @@ def run(module: ir.Operation, options: Options) -> None:
     """Changes the public functions below `module`."""
     for op in list(graph.walk(module, bodies=False)):
         if op.name == "util.func" and len(op.regions[0].blocks) and graph.is_public(op):
-            with module.context:
-                _take_bytes(op)
+            _take_bytes(op)
 
 
 def _take_bytes(function: ir.Operation) -> None:

@@ -71,10 +71,9 @@ _ENCODED = ("iree_encoding.set_encoding", "tensor.dim")
 def run(module: ir.Operation, options: Options) -> None:
     """Unpacks computations on elements of less than a byte below `module`. Raises InputError for unsupported ones."""
     widening = _Widening()
-    with module.context:
-        for op in list(outside_dispatches(module)):
-            widening.visit(op)
-        widening.finish()
+    for op in list(outside_dispatches(module)):
+        widening.visit(op)
+    widening.finish()
 
 
 def outside_dispatches(root: ir.Operation) -> Iterator[ir.Operation]:
