@@ -70,8 +70,7 @@ def _load_whole(load: ir.Operation) -> None:
 
     IREE has dropped dimensions of size 1 from a gather, and so from its buffer, which is expanded again then.
     """
-    expanded = graph.producer(load.operands[0])
-    if expanded is None or expanded.name != "memref.expand_shape":
+    if (expanded := graph.producer(load.operands[0], "memref.expand_shape")) is None:
         return
     shape = list(ir.RankedTensorType(load.results[0].type).shape)
     with load.location, ir.InsertionPoint(load):

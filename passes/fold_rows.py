@@ -80,8 +80,7 @@ def _rows(units: ir.Operation) -> ir.Value | None:
 
 def _tile(scales: ir.Value) -> ir.Value:
     """Returns the tile of rows of a workgroup, which is that of its scales. At the insertion point."""
-    op = graph.producer(scales)
-    if op is None or op.name != "tensor.extract_slice":
+    if (op := graph.producer(scales, "tensor.extract_slice")) is None:
         return build.constant_index(0)
     first, *_ = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))
     return op.operands[1] if first == build.DYNAMIC else build.constant_index(first)

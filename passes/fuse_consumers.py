@@ -282,16 +282,14 @@ def _read(
 
 def _collapsed(value: ir.Value, groups: list[list[int]]) -> ir.Value:
     """Returns a value with dimensions collapsed to groups, which undoes an expansion to them."""
-    op = graph.producer(value)
-    if op is not None and op.name == _EXPAND and reassociation(op) == groups:
+    if (op := graph.producer(value, _EXPAND)) is not None and reassociation(op) == groups:
         return op.operands[0]
     return build.collapse(value, groups)
 
 
 def _take_collapses(value: ir.Value) -> None:
     """Replaces collapses of an expanded value by the source of the expansion."""
-    op = graph.producer(value)
-    if op is None or op.name != _EXPAND:
+    if (op := graph.producer(value, _EXPAND)) is None:
         return
     for user in [use.owner.operation for use in value.uses]:
         if user.name == "tensor.collapse_shape" and user.results[0].type == op.operands[0].type:

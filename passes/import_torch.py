@@ -145,8 +145,7 @@ def _number(op: ir.Operation, value: ir.Value) -> float:
 
 
 def _constant(value: ir.Value, kind: str) -> ir.Attribute | None:
-    op = graph.producer(value)
-    return op.attributes["value"] if op is not None and op.name == kind else None
+    return None if (op := graph.producer(value, kind)) is None else op.attributes["value"]
 
 
 def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:

@@ -99,8 +99,7 @@ def _count(value: ir.Value) -> int:
 def _is_taken(leaf: ir.Value) -> bool:
     """Returns whether a kernel can take a tensor that is not followed, or copy a constant."""
     if not isinstance(leaf.type, ir.RankedTensorType):
-        producer = graph.producer(leaf)
-        return producer is not None and producer.name == "arith.constant"
+        return graph.producer(leaf, "arith.constant") is not None
     kind, count = build.element(leaf), _count(leaf)
     if not count or not isinstance(kind, ir.FloatType | ir.IntegerType) or kind.width < 16:
         return False

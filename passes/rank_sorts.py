@@ -102,9 +102,7 @@ def _slices(result: ir.Value, axis: int) -> list[tuple[ir.Operation, int]]:
         if user.name != _SLICE or len(user.operands) != 1:
             continue
         taken = build.static_sizes(user.results[0])
-        offsets, strides = (
-            list(ir.DenseI64ArrayAttr(user.attributes[f"static_{name}"])) for name in ("offsets", "strides")
-        )
+        offsets, _, strides = graph.slicing(user)
         is_first = not any(offsets) and set(strides) == {1} and len(taken) == len(sizes) and None not in taken
         if is_first and [*taken[:axis], *taken[axis + 1 :]] == [*sizes[:axis], *sizes[axis + 1 :]]:
             found.append((user, taken[axis] or 0))

@@ -191,8 +191,7 @@ def _skip(
 def _sources(call: ir.Operation) -> Iterator[ir.Operation]:
     """Returns the dispatches whose results a call takes."""
     for operand in call.operands:
-        source = graph.producer(graph.look_through(operand, _VIEWS))
-        if source is not None and source.name == DISPATCH:
+        if (source := graph.producer(graph.look_through(operand, _VIEWS), DISPATCH)) is not None:
             yield source
 
 

@@ -112,9 +112,7 @@ def _is_positive(op: ir.Operation) -> bool:
     if len(op.operands) != 2 or test is None or test.name != "arith.cmpf" or test.operands[0] != block.arguments[0]:
         return False
     kind = ir.IntegerAttr(test.attributes["predicate"]).value
-    zero = graph.producer(test.operands[1])
-    is_zero = zero is not None and zero.name == "arith.constant" and ir.FloatAttr(zero.attributes["value"]).value == 0
-    return is_zero and kind in (arith.CmpFPredicate.OGT, arith.CmpFPredicate.UGT)
+    return graph.real(test.operands[1]) == 0 and kind in (arith.CmpFPredicate.OGT, arith.CmpFPredicate.UGT)
 
 
 def _chosen(op: ir.Operation, condition: ir.Value) -> ir.Value | None:

@@ -194,8 +194,7 @@ def _form(scores: ir.Operation, weights: ir.Type) -> Form | None:
 def _constant(op: ir.Operation) -> float | None:
     """Returns the constant among an operation's operands."""
     for value in op.operands:
-        source = graph.producer(value)
-        if source is not None and source.name == "arith.constant":
+        if (source := graph.producer(value, "arith.constant")) is not None:
             attribute = source.attributes["value"]
             kind = ir.FloatAttr if isinstance(attribute, ir.FloatAttr) else ir.IntegerAttr
             return kind(attribute).value

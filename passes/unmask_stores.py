@@ -181,8 +181,7 @@ def _first(parts: Sequence[ir.Value], basis: Sequence[int], inner: int) -> ir.Va
 
 def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
     """Returns the positions in `tiles` that an index is made of, and their sizes; none where that is not known."""
-    op = graph.producer(index)
-    if op is None or op.name != "affine.linearize_index":
+    if (op := graph.producer(index, "affine.linearize_index")) is None:
         return [], []
     basis, parts = list(ir.DenseI64ArrayAttr(op.attributes["static_basis"])), list(op.operands)
     sizes = [tiles[each.arg_number] if isinstance(each, ir.BlockArgument) else None for each in parts]
@@ -191,8 +190,7 @@ def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value]
 
 def _terms(mask: ir.Value) -> list[ir.Value]:
     """Returns the conditions whose conjunction a mask is."""
-    op = graph.producer(mask)
-    if op is not None and op.name == "arith.andi":
+    if (op := graph.producer(mask, "arith.andi")) is not None:
         return [term for operand in op.operands for term in _terms(operand)]
     return [] if graph.number(mask) else [mask]
 
@@ -200,8 +198,7 @@ def _terms(mask: ir.Value) -> list[ir.Value]:
 def _limit(condition: ir.Value) -> tuple[ir.Value, ir.Value, int | None] | None:
     """Returns an index and the limit below which it must be, as a number if it is constant. None for other
     conditions."""
-    op = graph.producer(condition)
-    if op is None or op.name != "arith.cmpi":
+    if (op := graph.producer(condition, "arith.cmpi")) is None:
         return None
     if ir.IntegerAttr(op.attributes["predicate"]).value != int(arith.CmpIPredicate.ult):
         return None

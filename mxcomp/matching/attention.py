@@ -351,10 +351,9 @@ def _positions(affine_map: ir.AffineMap) -> list[int]:
 
 
 def _scale(op: ir.Operation) -> float:
-    scale = graph.producer(op.operands[3])
-    if scale is None or scale.name != "arith.constant":
+    if (scale := graph.real(op.operands[3])) is None:
         raise NotCoveredError("a scale that is computed: expected a constant")
-    return float(ir.FloatAttr(scale.attributes["value"]).value)
+    return scale
 
 
 @dataclass(frozen=True)

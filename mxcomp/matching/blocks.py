@@ -84,8 +84,7 @@ def _behind(value: ir.Value, shape: list[int], element: ir.Type | None = None) -
     """Returns the value with this shape and element type, among `value` and what it is bitcast, or expanded, from."""
     wanted = build.tensor_type(shape, element or build.element(value))
     while value.type != wanted:
-        op = graph.producer(value)
-        if op is None or op.name not in _SAME_ORDER:
+        if (op := graph.producer(value, *_SAME_ORDER)) is None:
             return None
         value = op.operands[0]
     return value

@@ -94,8 +94,7 @@ def _is_table(value: ir.Value) -> bool:
 
 
 def _is_two(value: ir.Value) -> bool:
-    op = graph.producer(value)
-    return op is not None and op.name == "arith.constant" and ir.FloatAttr(op.attributes["value"]).value == 2
+    return graph.real(value) == 2
 
 
 def _is_byte(value: ir.Value) -> bool:

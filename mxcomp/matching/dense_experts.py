@@ -21,6 +21,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, is_zero, itera
 SCATTER, SORT = "iree_linalg_ext.scatter", "iree_linalg_ext.sort"
 _CASTS = ("arith.extf", "arith.truncf")
 _INTEGER_CASTS = ("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 _MATRIX = 2
 
 
@@ -77,8 +78,7 @@ def _factors(
     summed: ir.Operation, weighted: ir.Operation | None, op: ir.Operation, product: ir.Value, loops: dict[int, int]
 ) -> Dense | None:
     """Returns the factors of `op`, whose loops are those of the sum by `loops`."""
-    inner = graph.producer(product)
-    if inner is None or inner.name != "arith.mulf" or len(op.operands) != _MATRIX + 1:
+    if (inner := graph.producer(product, "arith.mulf")) is None or len(op.operands) != _MATRIX + 1:
         return None
     factors = [_uncast(operand) for operand in inner.operands]
     if not all(isinstance(each, ir.BlockArgument) and each.owner == op.regions[0].blocks[0] for each in factors):
@@ -92,12 +92,9 @@ def _factors(
         if of_experts is None or of_weights is None or len(of_weights) != _MATRIX or len(of_experts) <= _MATRIX:
             continue
         first, token, *rest = (loops[loop] for loop in of_experts)
-        by_token = [loops[loop] for loop in of_weights] == [token, expert]
-        if (
-            first != expert
-            or expert in rest
-            or not (by_token or [loops[loop] for loop in of_weights] == [expert, token])
-        ):
+        order = [loops[loop] for loop in of_weights]
+        by_token = order == [token, expert]
+        if first != expert or expert in rest or not (by_token or order == [expert, token]):
             continue
         ids = _chosen(op.operands[weights], by_token)
         if ids is not None and _are_different(ids):
@@ -136,7 +133,7 @@ def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
     op = graph.producer(weights)
     if op is None:
         return None
-    if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+    if op.name in _RESHAPES:
         return _chosen_behind_reshape(op, by_token)
     if is_elementwise(op) and len(op.operands) == _MATRIX and isinstance(_uncast(yielded(op)), ir.BlockArgument):
         maps = indexing_maps(op) or []
@@ -151,16 +148,9 @@ def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
 
 def _chosen_behind_reshape(op: ir.Operation, by_token: bool) -> ir.Value | None:
     """Returns the ids of a reshape to a matrix and back, by dimensions of size 1."""
-    source = op.operands[0]
-    while (inner := graph.producer(source)) is not None and inner.name in (
-        "tensor.expand_shape",
-        "tensor.collapse_shape",
-    ):
-        source = inner.operands[0]
-    same = [size for size in static_sizes(source) if size != 1] == [
-        size for size in static_sizes(op.results[0]) if size != 1
-    ]
-    if not same or len(static_sizes(source)) != _MATRIX or 1 in static_sizes(source):
+    source = graph.look_through(op.operands[0], _RESHAPES)
+    before, after = ([size for size in static_sizes(each) if size != 1] for each in (source, op.results[0]))
+    if before != after or len(static_sizes(source)) != _MATRIX or 1 in static_sizes(source):
         return None
     return _chosen(source, by_token)
 
@@ -186,8 +176,7 @@ def _scattered(op: ir.Operation) -> ir.Value | None:
         for value in columns
         if value is not None
     )
-    read = graph.producer(id_)
-    if read is None or read.name != "tensor.extract" or len(read.operands) != _MATRIX + 1:
+    if (read := graph.producer(id_, "tensor.extract")) is None or len(read.operands) != _MATRIX + 1:
         return None
     ids, at, _ = read.operands
     tokens = static_sizes(ids)[0]
@@ -197,11 +186,11 @@ def _scattered(op: ir.Operation) -> ir.Value | None:
 def _column(indices: ir.Value, column: int) -> ir.Value | None:
     """Returns one column of indices [count, 2] that are concatenated from columns."""
     while (op := graph.producer(indices)) is not None and op.name == "tensor.insert_slice":
-        offsets, sizes = list(op.opview.static_offsets), list(op.opview.static_sizes)
-        if offsets[0] != 0 or sizes != [static_sizes(indices)[0], 1] or list(op.opview.static_strides) != [1, 1]:
+        offsets, sizes, steps = graph.slicing(op)
+        if offsets[0] != 0 or sizes != [static_sizes(indices)[0], 1] or steps != [1, 1]:
             return None
         if offsets[1] == column:
-            return graph.look_through(op.operands[0], ("tensor.expand_shape", "tensor.collapse_shape"))
+            return graph.look_through(op.operands[0], _RESHAPES)
         indices = op.operands[1]
     return None
 
@@ -209,34 +198,22 @@ def _column(indices: ir.Value, column: int) -> ir.Value | None:
 def _counted(op: ir.Operation, by_token: bool) -> ir.Value | None:
     """Returns the ids of a sum over j of `select(ids[t, j] == e, weight, 0)`."""
     maps, inputs = indexing_maps(op) or [], list(op.operands)[:-1]
-    if (
-        not maps
-        or len(op.results) != 1
-        or iterators(op).count("reduction") != 1
-        or not is_zero(op.operands[len(inputs)])
-    ):
+    is_sum = bool(maps) and len(op.results) == 1 and iterators(op).count("reduction") == 1
+    if not is_sum or not is_zero(op.operands[len(inputs)]):
         return None
-    kept = _dims(maps[-1])
-    inner = graph.producer(_added(op) or yielded(op))
-    if (
-        kept is None
-        or len(kept) != _MATRIX
-        or inner is None
-        or inner.name != "arith.select"
-        or not is_zero(inner.operands[2])
-    ):
+    kept, inner = _dims(maps[-1]), graph.producer(_added(op) or yielded(op), "arith.select")
+    if kept is None or len(kept) != _MATRIX or inner is None or not is_zero(inner.operands[2]):
         return None
     token, expert = kept if by_token else reversed(kept)
     (choice,) = {*range(maps[-1].n_dims)} - {*kept} if maps[-1].n_dims == _MATRIX + 1 else (-1,)
-    equal = graph.producer(inner.operands[0])
-    if equal is None or equal.name != "arith.cmpi" or ir.IntegerAttr(equal.attributes["predicate"]).value != 0:
-        return None
-    if not _is_wide(equal.operands[0].type):
+    equal = graph.producer(inner.operands[0], "arith.cmpi")
+    is_equality = equal is not None and ir.IntegerAttr(equal.attributes["predicate"]).value == 0
+    if equal is None or not is_equality or not _is_wide(equal.operands[0].type):
         return None
     sides = [graph.look_through(value, _INTEGER_CASTS) for value in equal.operands]
     for side, other in (sides, sides[::-1]):
-        loop = graph.producer(other)
-        if loop is None or loop.name != "linalg.index" or ir.IntegerAttr(loop.attributes["dim"]).value != expert:
+        loop = graph.producer(other, "linalg.index")
+        if loop is None or ir.IntegerAttr(loop.attributes["dim"]).value != expert:
             continue
         if isinstance(side, ir.BlockArgument) and side.owner == op.regions[0].blocks[0]:
             at = ir.BlockArgument(side).arg_number
@@ -248,15 +225,12 @@ def _are_different(ids: ir.Value) -> bool:
     """Returns whether the ids of a token, [T, k], are those of a top-k, all different."""
     while (op := graph.producer(ids)) is not None:
         if is_elementwise(op) and len(op.operands) == _MATRIX:
-            maps = indexing_maps(op) or []
-            if (
-                maps[0] != maps[1]
-                or not _is_wide(build.element(ids))
-                or not isinstance(graph.look_through(yielded(op), _INTEGER_CASTS), ir.BlockArgument)
-            ):
+            read, written = indexing_maps(op) or []
+            is_same = isinstance(graph.look_through(yielded(op), _INTEGER_CASTS), ir.BlockArgument)
+            if read != written or not _is_wide(build.element(ids)) or not is_same:
                 return False
         elif op.name == "tensor.extract_slice":
-            offsets, steps = list(op.opview.static_offsets), list(op.opview.static_strides)
+            offsets, _, steps = graph.slicing(op)
             if offsets[0] != 0 or steps != [1, 1]:
                 return False
         else:
@@ -277,5 +251,5 @@ def _is_counting(value: ir.Value) -> bool:
     op = graph.producer(value)
     if op is None or not is_elementwise(op) or (indexing_maps(op) or [])[-1] != ir.AffineMap.get_identity(_MATRIX):
         return False
-    index = graph.producer(graph.look_through(yielded(op), _INTEGER_CASTS))
-    return index is not None and index.name == "linalg.index" and ir.IntegerAttr(index.attributes["dim"]).value == 1
+    index = graph.producer(graph.look_through(yielded(op), _INTEGER_CASTS), "linalg.index")
+    return index is not None and ir.IntegerAttr(index.attributes["dim"]).value == 1

@@ -90,13 +90,12 @@ def both(pair: tuple[ir.Value, ir.Value]) -> ir.Value:
 
 def _first(value: ir.Value) -> int | None:
     """Returns the first column of a slice of every other column, or None."""
-    op = graph.producer(value)
-    if op is None or op.name != SLICE or len(op.operands) != 1:
+    if (op := graph.producer(value, SLICE)) is None or len(op.operands) != 1:
         return None
     sizes, result = static_sizes(op.operands[0]), static_sizes(value)
     if None in sizes or len(sizes) != len(result) or [*sizes[:-1], (sizes[-1] or 0) // _STEP] != result:
         return None
-    offsets, strides = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "strides"))
+    offsets, _, strides = graph.slicing(op)
     is_gated = not any(offsets[:-1]) and strides == [1] * (len(sizes) - 1) + [_STEP] and (sizes[-1] or 0) % _STEP == 0
     return offsets[-1] if is_gated and offsets[-1] in GATE_AND_UP else None
 

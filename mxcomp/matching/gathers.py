@@ -147,8 +147,7 @@ def is_wrapped(gather: Gather) -> bool | None:
     value = graph.look_through(gather.subscript, ("arith.index_cast",))
     if value == gather.id:
         return False
-    select = graph.producer(value)
-    if select is None or select.name != "arith.select":
+    if (select := graph.producer(value, "arith.select")) is None:
         return None
     test, more = (graph.producer(each) for each in list(select.operands)[:2])
     if test is None or more is None or (test.name, more.name) != ("arith.cmpi", "arith.addi"):
@@ -211,7 +210,6 @@ def _is_calculated(value: ir.Value, body: ir.Block) -> bool:
 
 def _loop(value: ir.Value) -> int | None:
     """Returns the loop that a subscript is."""
-    op = graph.producer(value)
-    if op is None or op.name != "linalg.index":
+    if (op := graph.producer(value, "linalg.index")) is None:
         return None
     return ir.IntegerAttr(op.attributes["dim"]).value

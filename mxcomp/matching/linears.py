@@ -69,8 +69,7 @@ def _weights(op: ir.Operation) -> ir.Value | None:
     """Returns the stored matrix [N, K] that is the right factor."""
     value, map_ = extended_from(op.operands[1]), (indexing_maps(op) or [])[1]
     if map_ == ir.AffineMap.get(3, 0, _dims(2, 1)):
-        made = graph.producer(value)
-        if made is None or made.name != "linalg.transpose":
+        if (made := graph.producer(value, "linalg.transpose")) is None:
             return None
         value = extended_from(made.operands[0])
     elif map_ != ir.AffineMap.get(3, 0, _dims(1, 2)):

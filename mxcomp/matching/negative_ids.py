@@ -39,8 +39,7 @@ def _hides(op: ir.Operation, number: int, ids: ir.Value) -> bool:
 
 def _chooses(select: ir.Operation, ids: list[ir.Value]) -> bool:
     """Returns whether an `arith.select` takes its last operand where an id is negative."""
-    compare = graph.producer(select.operands[0])
-    if compare is None or compare.name != "arith.cmpi":
+    if (compare := graph.producer(select.operands[0], "arith.cmpi")) is None:
         return False
     predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
     return predicate == _AT_LEAST and compare.operands[0] in ids and graph.number(compare.operands[1]) == 0

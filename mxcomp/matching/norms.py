@@ -103,15 +103,9 @@ def _with_producers(inside: list[ir.Operation], rows: list[int | None]) -> list[
     while pending:
         for operand in pending.pop().operands:
             op = graph.producer(operand)
-            if (
-                op is None
-                or op in found
-                or op.block != inside[0].block
-                or op.name in graph.RESHAPES
-                or not _fits(op, rows)
-            ):
+            if op is None or op in found or op.block != inside[0].block or op.name in graph.RESHAPES:
                 continue
-            if all(use.owner.operation in found for use in op.results[0].uses):
+            if _fits(op, rows) and all(use.owner.operation in found for use in op.results[0].uses):
                 found.add(op)
                 pending = list(found)
     return sorted(found, key=_ORDER)
@@ -148,8 +142,7 @@ class Norm:
 
 def of(value: ir.Value) -> Norm | None:
     """Returns the norm that a dispatch computes; None where it is none, or computed from anything else."""
-    region = graph.producer(value)
-    if region is None or region.name != "flow.dispatch.region" or len(region.results) != 1:
+    if (region := graph.producer(value, "flow.dispatch.region")) is None or len(region.results) != 1:
         return None
     *ops, end = (view.operation for view in region.regions[0].blocks[0].operations)
     reader = _Reader(build.static_sizes(value))
@@ -188,13 +181,8 @@ class _Reader:
         if op is None or not graph.is_in_dispatch(op) or _captures(op):
             raise _UnknownError
         if is_sum(op):
-            start = graph.producer(op.operands[1])
-            if (
-                start is None
-                or start.name != "linalg.fill"
-                or str(build.element(value)) != "f32"
-                or not _is_zero(start)
-            ):
+            start = graph.producer(op.operands[1], "linalg.fill")
+            if start is None or str(build.element(value)) != "f32" or str(graph.real(start.operands[0])) != "0.0":
                 raise _UnknownError
             found = Compute(op, (self._operand(op, 0),), False, start)
             self.sums.append(found)
@@ -211,9 +199,8 @@ class _Reader:
             return self.node(value)
         sizes = _squeezed(build.static_sizes(value)) if isinstance(value.type, ir.RankedTensorType) else []
         is_inside = any(str(each) == f"d{loops.n_dims - 1}" for each in loops.results)
-        if not is_inside or sizes != _squeezed(
-            self.rows[-1:] if self.operands and value != self.operands[0] else self.rows
-        ):
+        is_vector = bool(self.operands) and value != self.operands[0]
+        if not is_inside or sizes != _squeezed(self.rows[-1:] if is_vector else self.rows):
             raise _UnknownError
         if value not in self.operands:
             self.operands.append(value)
@@ -224,10 +211,3 @@ def _captures(op: ir.Operation) -> bool:
     """Returns whether a body takes anything from outside but constants."""
     taken = (graph.producer(user.operands[i]) for user, i in graph.inputs(op) if user != op)
     return any(source is None or source.name != "arith.constant" for source in taken)
-
-
-def _is_zero(fill: ir.Operation) -> bool:
-    constant = graph.producer(fill.operands[0])
-    if constant is None or constant.name != "arith.constant":
-        return False
-    return str(constant.attributes["value"]).startswith("0.0")

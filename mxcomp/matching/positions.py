@@ -190,7 +190,7 @@ class Follower:
             if op.name in RESHAPES:
                 return self.element(op.operands[0], RESHAPES[op.name](op, indices))
             if op.name == "arith.constant":
-                return _constant(op)
+                return _constant(value)
             if not is_elementwise(op):
                 return self._largest(op, value, indices)
             loops = loop_subscripts(op, indices)
@@ -270,17 +270,13 @@ def _outside(value: ir.Value) -> Value | None:
 
 def _of_scalars(op: ir.Operation, operands: Sequence[Value | None]) -> Value | None:
     if op.name == "arith.constant":
-        return _constant(op)
+        return _constant(op.results[0])
     known = [each for each in operands if each is not None]
     return result(op, known) if known and len(known) == len(operands) else None
 
 
-def _constant(op: ir.Operation) -> Value | None:
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseElementsAttr):
-        if not attribute.is_splat:
-            return None
-        attribute = attribute.get_splat_value()
+def _constant(value: ir.Value) -> Value | None:
+    attribute = graph.constant(value)
     if isinstance(attribute, ir.FloatAttr):
         return None if math.isnan(attribute.value) else float(attribute.value)
     if isinstance(attribute, ir.IntegerAttr | ir.BoolAttr):

@@ -273,8 +273,7 @@ class _Follower:
         return known[wanted] if wanted in known else _number(wanted)
 
     def _sliced(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
-        offsets = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))
-        strides = list(ir.DenseI64ArrayAttr(op.attributes["static_strides"]))
+        offsets, _, strides = graph.slicing(op)
         same_rank = len(build.static_sizes(op.operands[0])) == len(indices)
         if not same_rank or any(offsets) or any(each != 1 for each in strides):
             return None
@@ -325,10 +324,5 @@ class _Follower:
 
 def _number(value: ir.Value) -> Node | None:
     """Returns a constant scalar, or one that all elements of a constant tensor are."""
-    op = graph.producer(value)
-    if op is None or op.name != "arith.constant":
-        return None
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
-        attribute = attribute.get_splat_value()
-    return Node(NUMBER, number=float(attribute.value)) if isinstance(attribute, ir.FloatAttr) else None
+    number = graph.real(value)
+    return None if number is None else Node(NUMBER, number=number)

@@ -24,6 +24,7 @@ from mxcomp.matching.operands import SCALE_TYPE, NotOursError
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 
+_SLICE = "tensor.extract_slice"
 GATHER = "mxcomp.gather"
 """The attribute of a gather with the affine map of a stored element from (batch,) row and K, or of a scale from
 (batch,) row and block."""
@@ -104,7 +105,7 @@ def operand(where: Access, element: str, shape: Sequence[int | None], sizes: Seq
     """Returns the operand of the canonical form, of this shape; `sizes` are its dynamic sizes."""
     value = _with_static_sizes(where)
     wanted = build.tensor_type(shape, element)
-    if where.row_major and not is_packed_slice(value):
+    if where.row_major and _packed_slice(value) is None:
         value = sliced_in_bytes(value)
         return build.bitcast(value, wanted, build.dynamic_sizes(value), sizes)
     source, access_map = _unsliced(value, _map(where))
@@ -114,67 +115,48 @@ def operand(where: Access, element: str, shape: Sequence[int | None], sizes: Seq
 
 
 def is_slice(value: ir.Value) -> bool:
-    op = graph.producer(value)
-    return op is not None and op.name == "tensor.extract_slice"
+    return graph.producer(value, _SLICE) is not None
 
 
-def is_packed_slice(value: ir.Value) -> bool:
-    """Returns whether a tensor is a static slice of elements of less than a byte, which IREE cannot copy."""
-    op, element = graph.producer(value), ir.RankedTensorType(value.type).element_type
-    if op is None or not is_slice(value):
-        return False
-    if not isinstance(element, ir.FloatType) or element.width >= 8:
-        return False
-    attributes = [ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"]) for name in ("offsets", "strides")]
-    return build.DYNAMIC not in [number for attribute in attributes for number in attribute]
+def _packed_slice(value: ir.Value) -> ir.Operation | None:
+    """Returns the static slice of elements of less than a byte that a tensor is, which IREE cannot copy; else None."""
+    op, element = graph.producer(value, _SLICE), build.element(value)
+    if op is None or not isinstance(element, ir.FloatType) or element.width >= 8:
+        return None
+    offsets, _, steps = graph.slicing(op)
+    return op if build.DYNAMIC not in (*offsets, *steps) else None
 
 
 def sliced_in_bytes(value: ir.Value) -> ir.Value:
     """Returns `value`. A slice of whole rows of elements of less than a byte becomes one of bytes, which IREE can
     copy."""
-    op = graph.producer(value)
-    if op is None or not is_slice(value):
+    if (op := graph.producer(value, _SLICE)) is None:
         return value
     view, source, result = op.opview, ir.RankedTensorType(op.operands[0].type), ir.RankedTensorType(value.type)
     width = ir.FloatType(source.element_type).width if isinstance(source.element_type, ir.FloatType) else 8
-    *sizes, last = list(view.static_sizes)
-    starts, steps = list(view.static_offsets), list(view.static_strides)
+    starts, (*sizes, last), steps = graph.slicing(op)
     whole_rows = (starts[-1], last, steps[-1]) == (0, source.shape[-1], 1) and result.shape[-1] == last
     if width >= 8 or not whole_rows or last * width % 8:
         return value
     size = last * width // 8
     store = build.bitcast(view.source, build.tensor_type([*static_sizes(view.source)[:-1], size], "i8"))
-    sliced = tensor.ExtractSliceOp(
-        build.tensor_type([*static_sizes(value)[:-1], size], "i8"),
-        store,
-        list(view.offsets),
-        list(view.sizes),
-        list(view.strides),
-        starts,
-        [*sizes, size],
-        steps,
-    ).result
-    return build.bitcast(sliced, result)
+    kind = build.tensor_type([*static_sizes(value)[:-1], size], "i8")
+    given = (list(each) for each in (view.offsets, view.sizes, view.strides))
+    return build.bitcast(tensor.ExtractSliceOp(kind, store, *given, starts, [*sizes, size], steps).result, result)
 
 
 def whole(value: ir.Value) -> ir.Value:
     """Returns the source of `value` if that is a slice of elements of less than a byte; else `value` itself."""
-    while is_packed_slice(value):
-        op = graph.producer(value)
-        assert op is not None
+    while (op := _packed_slice(value)) is not None:
         value = op.operands[0]
     return value
 
 
 def _unsliced(value: ir.Value, access_map: ir.AffineMap) -> tuple[ir.Value, ir.AffineMap]:
     """Returns the tensor that `value` is a slice of, and the access map for it."""
-    while is_packed_slice(value):
-        op = graph.producer(value)
-        assert op is not None
-        offsets, sizes, strides = (
-            list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
-        )
-        kept = _kept(sizes, [size or build.DYNAMIC for size in static_sizes(value)])
+    while (op := _packed_slice(value)) is not None:
+        offsets, sizes, strides = graph.slicing(op)
+        kept = kept_dims(op)
         exprs = dict(zip(kept, access_map.results, strict=True))
         zero = ir.AffineExpr.get_constant(0)
         results = [exprs.get(i, zero) * strides[i] + offsets[i] for i in range(len(sizes))]
@@ -182,10 +164,10 @@ def _unsliced(value: ir.Value, access_map: ir.AffineMap) -> tuple[ir.Value, ir.A
     return value, access_map
 
 
-def _kept(sizes: Sequence[int], result: Sequence[int]) -> list[int]:
+def kept_dims(op: ir.Operation) -> list[int]:
     """Returns the dimensions of a slice that its result has; the others have size 1."""
-    kept: list[int] = []
-    for i, size in enumerate(sizes):
+    result, kept = list(ir.RankedTensorType(op.results[0].type).shape), list[int]()
+    for i, size in enumerate(op.opview.static_sizes):
         if len(kept) < len(result) and size == result[len(kept)]:
             kept.append(i)
     return kept

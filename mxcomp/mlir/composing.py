@@ -77,7 +77,7 @@ class Elements:
         return self.at(op.operands[0], [e for g, at in groups for e in split(at, [sizes[i] or 1 for i in g])])
 
     def slice(self, op: ir.Operation, place: Place) -> ir.Value | None:
-        offsets, strides = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{k}"])) for k in ("offsets", "strides"))
+        offsets, _, strides = graph.slicing(op)
         is_static = len(op.operands) == 1 and len(offsets) == len(place)
         if not is_static:
             return None

@@ -23,13 +23,30 @@ def walk(root: ir.Operation, bodies: bool = True) -> Iterator[ir.Operation]:
         pending += reversed(below)
 
 
+def constant(value: ir.Value) -> ir.Attribute | None:
+    """Returns the attribute of a constant scalar, or of each element of a constant tensor of equal ones; else None."""
+    attribute = None if (op := producer(value, "arith.constant")) is None else op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return attribute.get_splat_value() if attribute.is_splat else None
+    return attribute if isinstance(attribute, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None
+
+
 def number(value: ir.Value) -> int | None:
-    """Returns the integer of a constant value, a boolean included; None for other values."""
-    op = producer(value)
-    if op is None or op.name != "arith.constant":
-        return None
-    attribute = op.attributes["value"]
+    """Returns the integer of a constant scalar, a boolean included; None for other values."""
+    attribute = None if isinstance(value.type, ir.ShapedType) else constant(value)
     return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
+
+
+def real(value: ir.Value) -> float | None:
+    """Returns the number that a constant float is, or each element of a constant tensor; None for other values."""
+    attribute = constant(value)
+    return float(attribute.value) if isinstance(attribute, ir.FloatAttr) else None
+
+
+def slicing(op: ir.Operation) -> tuple[list[int], list[int], list[int]]:
+    """Returns the offsets, sizes and steps of a slice; those that the running program computes are dynamic."""
+    view = op.opview
+    return list(view.static_offsets), list(view.static_sizes), list(view.static_strides)
 
 
 def symbol_name(op: ir.Operation) -> str:
@@ -104,10 +121,11 @@ def is_in_dispatch(op: ir.Operation) -> bool:
     return False
 
 
-def producer(value: ir.Value) -> ir.Operation | None:
-    """Returns the operation that defines a value, or None for block arguments."""
+def producer(value: ir.Value, *names: str) -> ir.Operation | None:
+    """Returns the operation that defines a value, if it is one of these names, or no names are given; else None."""
     owner = value.owner
-    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+    op = owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+    return op if op is None or not names or op.name in names else None
 
 
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")

@@ -8,7 +8,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import linalg
 from mxcomp.mlir.build import static_sizes
-from mxcomp.mlir.graph import producer, without_cast
+from mxcomp.mlir.graph import producer, real, without_cast
 
 EXTENDS, TRUNCATES = "arith.extf", "arith.truncf"
 
@@ -123,10 +123,4 @@ def is_zero(value: ir.Value) -> bool:
     if is_elementwise(op):  # linalg.fill, and the generic that says the same
         element, arguments = yielded(op), list(op.regions[0].blocks[0].arguments)
         return is_zero(op.operands[arguments.index(element)] if element in arguments else element)
-    if op.name != "arith.constant":
-        return False
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseFPElementsAttr):
-        dense = ir.DenseFPElementsAttr(attribute)
-        attribute = dense.get_splat_value() if dense.is_splat else attribute
-    return isinstance(attribute, ir.FloatAttr) and ir.FloatAttr(attribute).value == 0.0
+    return real(value) == 0.0

@@ -17,8 +17,7 @@ _READERS = ("flow.tensor.load", "flow.tensor.slice", "hal.tensor.export", "hal.t
 
 def is_view(value: ir.Value) -> bool:
     """Returns whether a value is a view of another one, in another shape."""
-    op = graph.producer(value)
-    return op is not None and op.name in VIEWS
+    return graph.producer(value, *VIEWS) is not None
 
 
 def uses(value: ir.Value, views: Collection[str] = VIEWS) -> Iterator[ir.OpOperand]:

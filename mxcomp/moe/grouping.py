@@ -128,8 +128,7 @@ class Blocks:
         return tensor.CollapseShapeOp(kind, source, groups).result
 
     def _sliced(self, op: ir.Operation, expert: int, token: int | None) -> ir.Value:
-        view, whole = op.opview, static_sizes(op.operands[0])
-        offsets, sizes, steps = (list(each) for each in (view.static_offsets, view.static_sizes, view.static_strides))
+        whole, (offsets, sizes, steps) = static_sizes(op.operands[0]), graph.slicing(op)
         is_static = len(op.operands) == 1 and len(sizes) == len(static_sizes(op.results[0]))
         kept = all((offsets[d], sizes[d], steps[d]) == (0, whole[d], 1) for d in (expert, token) if d is not None)
         if not is_static or not kept:

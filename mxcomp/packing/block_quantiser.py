@@ -256,11 +256,7 @@ def _or_zero(condition: ir.Value, x: ir.Value) -> ir.Value:
 
 def _is_zero(value: ir.Value) -> bool:
     """Returns whether a scalar is the constant +0.0."""
-    op = graph.producer(value)
-    if op is None or op.name != "arith.constant":
-        return False
-    attribute = op.attributes["value"]
-    return isinstance(attribute, ir.FloatAttr) and str(attribute).startswith("0.000000e+00")
+    return str(graph.real(value)) == "0.0"
 
 
 def _element(value: ir.Value, at: int) -> ir.Value:

@@ -28,8 +28,7 @@ _CONCAT = "tensor.concat"
 
 def is_stored(value: ir.Value) -> bool:
     """Returns whether an operand is the bytes of a constant or of a global that nobody writes."""
-    op = graph.producer(value)
-    if op is None or op.name != "iree_tensor_ext.bitcast" or len(op.operands) != 1:
+    if (op := graph.producer(value, "iree_tensor_ext.bitcast")) is None or len(op.operands) != 1:
         return False
     stored = graph.producer(op.operands[0])
     is_matrix = len(build.static_sizes(op.operands[0])) == 2 and str(build.element(op.operands[0])) == "i8"

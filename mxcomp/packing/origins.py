@@ -82,8 +82,7 @@ def root(operand: ir.Value) -> ir.Operation | None:
 
 
 def _holds_nothing(value: ir.Value) -> bool:
-    op = graph.producer(value)
-    return op is not None and op.name in ("tensor.empty", "linalg.fill", "arith.constant")
+    return graph.producer(value, "tensor.empty", "linalg.fill", "arith.constant") is not None
 
 
 def view(operand: ir.Value) -> View:
@@ -145,9 +144,7 @@ def _same(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
 
 def _slice(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
     """Follows a static slice; a result of lower rank only lacks sizes of 1."""
-    offsets, sizes, strides = (
-        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
-    )
+    offsets, sizes, strides = graph.slicing(op)
     if build.DYNAMIC in (*offsets, *sizes, *strides):
         raise NotStoredError("a slice of it is taken at a place that only the running program knows")
     source = op.operands[0]

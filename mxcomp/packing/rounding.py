@@ -49,8 +49,7 @@ def _is_sigmoid(op: ir.Operation) -> bool:
 
 def _is_multiple(value: ir.Value, of: ir.Value) -> bool:
     """Returns whether a value is another one, negated, or times a constant that is not small."""
-    op = graph.producer(value)
-    if op is None or op.name not in _MULTIPLES or of not in list(op.operands):
+    if (op := graph.producer(value, *_MULTIPLES)) is None or of not in list(op.operands):
         return value == of
     others = [graph.producer(other) for other in op.operands if other != of]
     if len(others) != len(op.operands) - 1 or not all(map(_is_constant, others)):

@@ -37,12 +37,6 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _copy_constants(op: ir.Operation) -> None:
     for i in places_written(op):
-        constant = graph.producer(graph.look_through(op.operands[i], SLICES))
-        if constant is not None and constant.name == "arith.constant" and not is_splat(constant):
+        value = graph.look_through(op.operands[i], SLICES)
+        if graph.producer(value, "arith.constant") is not None and graph.constant(value) is None:
             op.operands[i] = copy(build.barrier(op.operands[i]))
-
-
-def is_splat(constant: ir.Operation) -> bool:
-    """Returns whether all elements of a constant are the same."""
-    value = constant.attributes["value"]
-    return isinstance(value, ir.DenseElementsAttr) and value.is_splat

@@ -26,7 +26,6 @@ from mxcomp.mlir import build, graph, overwriting
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
-from mxcomp.passes.workarounds.copy_constants import is_splat
 from mxcomp.passes.workarounds.legalise_overwriting import copy
 
 WORKAROUND = Workaround(Computes())
@@ -47,8 +46,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _is_of_another(value: ir.Value, variable: ir.Attribute) -> bool:
     """Returns whether a value is read from another variable."""
-    op = graph.producer(value)
-    return op is not None and op.name == LOAD and op.attributes[SYMBOL] != variable
+    return (op := graph.producer(value, LOAD)) is not None and op.attributes[SYMBOL] != variable
 
 
 def _is_constant(value: ir.Value) -> bool:
@@ -61,7 +59,7 @@ def _is_constant(value: ir.Value) -> bool:
         op = graph.producer(each := pending.pop())
         if op is None or not op.name.startswith(("arith.", "linalg.", "tensor.")):
             return False
-        if each == value and op.name == "arith.constant" and is_splat(op):
+        if each == value and graph.constant(each) is not None:
             return False
         seen.add(each)
         pending += [source for user, i in graph.inputs(op) if (source := user.operands[i]) not in seen]

@@ -45,8 +45,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _keep_for_caller(value: ir.Value) -> None:
     """Exports an overwritten argument where its original value is used, as by a return."""
-    op = graph.producer(value)
-    if op is None or op.name != _IMPORT:
+    if (op := graph.producer(value, _IMPORT)) is None:
         return
     source, *others = op.operands
     sizes = [each for each in others if isinstance(each.type, ir.IndexType)]

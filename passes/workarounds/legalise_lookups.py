@@ -23,12 +23,13 @@ piece is read rightly, and stays: layers that look into one stack of weights sha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
+from mxcomp.matching.storage import kept_dims
 from mxcomp.matching.updates import permutation
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
@@ -53,8 +54,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _part(op: ir.Operation) -> ir.Operation | None:
     """Returns the slice that an operation reads from, which may be cast."""
-    part = graph.producer(graph.without_cast(op.operands[0]))
-    return part if part is not None and part.name == _SLICE else None
+    return graph.producer(graph.without_cast(op.operands[0]), _SLICE)
 
 
 def is_misread(op: ir.Operation) -> bool:
@@ -87,9 +87,10 @@ def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:
     """Returns the same read from the source of the slice."""
     indices = iter(list(op.operands)[1:])
     with op.location, ir.InsertionPoint(op):
+        kept = kept_dims(part)
         subscripts = [
-            offset if is_dropped else _subscript(next(indices), offset, step)
-            for offset, step, is_dropped in zip(*_bounds(part), _dropped(part), strict=True)
+            _subscript(next(indices), offset, step) if dim in kept else offset
+            for dim, (offset, step) in enumerate(zip(*_bounds(part), strict=True))
         ]
         new = tensor.ExtractOp(part.operands[0], [_index(each) for each in subscripts])
     op.results[0].replace_all_uses_with(new.result)
@@ -111,15 +112,6 @@ def _mixed(static: Iterable[int], given: Iterable[ir.Value]) -> list[_Number]:
     return [next(values) if number == build.DYNAMIC else number for number in static]
 
 
-def _dropped(part: ir.Operation) -> Iterator[bool]:
-    """Returns, for each dimension of a slice's source, whether the slice drops it."""
-    left = list(ir.RankedTensorType(part.results[0].type).shape)
-    for size in part.opview.static_sizes:
-        is_dropped = size == 1 and left[:1] != [1]
-        left = left if is_dropped else left[1:]
-        yield is_dropped
-
-
 def _subscript(index: ir.Value, offset: _Number, step: _Number) -> ir.Value:
     if step != 1:
         index = arith.MulIOp(index, _index(step)).result
@@ -133,7 +125,7 @@ def _index(number: _Number) -> ir.Value:
 def _is_one_piece(part: ir.Operation) -> bool:
     """Returns whether a slice is contiguous: after the first dimension of which it takes several elements, it takes
     all."""
-    sizes, steps = list(part.opview.static_sizes), list(part.opview.static_strides)
+    _, sizes, steps = graph.slicing(part)
     whole = build.static_sizes(part.operands[0])
     first = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))
     return sizes[first + 1 :] == whole[first + 1 :] and set(steps[first:]) <= {1}

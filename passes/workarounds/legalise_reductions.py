@@ -151,7 +151,6 @@ def _code(combiner: ir.Operation) -> _Code | None:
 
 def _coded(init: ir.Value, codes: ir.RankedTensorType, code: _Code) -> ir.Value:
     """Returns the initial value of a reduction, as codes."""
-    fill = graph.producer(init)
-    if fill is not None and fill.name == "linalg.fill":
+    if (fill := graph.producer(init, "linalg.fill")) is not None:
         return build.filled(code.of(fill.operands[0]), codes, build.dynamic_sizes(init))
     return build.elementwise(codes, [init], code.of)

@@ -66,10 +66,7 @@ def _sort(op: ir.Operation) -> None:
 
 
 def _is_filled(value: ir.Value) -> bool:
-    op = graph.producer(value)
-    if op is not None and op.name == "arith.constant":
-        return bool(ir.DenseElementsAttr(op.attributes["value"]).is_splat)
-    return op is not None and op.name in ("linalg.fill", "tensor.splat")
+    return graph.constant(value) is not None or graph.producer(value, "linalg.fill", "tensor.splat") is not None
 
 
 def _indices(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:

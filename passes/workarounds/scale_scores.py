@@ -46,14 +46,13 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _scale(op: ir.Operation) -> None:
-    scale, block = graph.producer(op.operands[_SCALE]), op.regions[0].blocks[0]
+    scale, block = graph.real(op.operands[_SCALE]), op.regions[0].blocks[0]
     (score,), (end, *others) = block.arguments, list(block.operations)
-    if scale is None or scale.name != "arith.constant" or others or str(score.type) != "f32":
+    if scale is None or others or str(score.type) != "f32":
         return
-    value = ir.FloatAttr(scale.attributes["value"]).value
     with op.location:
         with ir.InsertionPoint(op):
             op.operands[_SCALE] = arith.ConstantOp(score.type, math.log(2)).result
         with ir.InsertionPoint(end):
-            factor = arith.ConstantOp(score.type, value / math.log(2)).result
+            factor = arith.ConstantOp(score.type, scale / math.log(2)).result
             end.operation.operands[0] = arith.MulFOp(score, factor).result

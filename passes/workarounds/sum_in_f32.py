@@ -43,8 +43,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
     """Replaces a contraction that rounds each product by one that adds f32 products."""
     accumulator = list(op.regions[0].blocks[0].arguments)[-1]
-    add = graph.producer(linalg_ops.yielded(op))
-    if add is None or add.name != "arith.addf" or len(list(accumulator.uses)) != 1:
+    if (add := graph.producer(linalg_ops.yielded(op), "arith.addf")) is None or len(list(accumulator.uses)) != 1:
         return
     rounding = next((term for term in map(graph.producer, add.operands) if term and term.name == "arith.truncf"), None)
     if rounding is None or accumulator not in add.operands or str(rounding.operands[0].type) != "f32":

@@ -227,8 +227,7 @@ class _Widening:
         gaps."""
         if value in self.codes:
             return self.codes[value]
-        source = graph.producer(value)
-        if source is not None and source.name == "tensor.empty":
+        if graph.producer(value, "tensor.empty") is not None:
             return build.empty(packed.code_tensor(value.type), build.dynamic_sizes(value))
         if _is_loadable(value):
             return packed.loaded(value)
