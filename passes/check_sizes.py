@@ -28,7 +28,7 @@ from iree.compiler.dialects import arith, cf
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes, concatenated
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, reassociation
 from mxcomp.options import Options
 from mxcomp.run.statuses import BRANCH
@@ -98,8 +98,7 @@ def _loops(op: ir.Operation) -> list[_Dims]:
             if isinstance(expr, ir.AffineDimExpr):
                 found.setdefault(ir.AffineDimExpr(expr).position, []).append((value, dim))
     if is_recognised(op):  # only the operands have K
-        inside = {ir.AffineDimExpr(expr).position for expr in maps[ACC].results}
-        found = {loop: dims for loop, dims in found.items() if loop in inside}
+        found = {loop: found[loop] for loop in linalg_ops.loops(maps[ACC])}
     return list(found.values())
 
 

@@ -36,6 +36,4 @@ def _drop_barriers(function: ir.Operation) -> None:
     ]
     dropped = [op for op in barriers if overwriting.writers(graph.look_through(op.results[0], _SAME), _SAME)]
     for op in dropped:
-        for result, value in zip(op.results, op.operands, strict=True):
-            result.replace_all_uses_with(value)
-        op.erase()
+        graph.replace(op, *op.operands)

@@ -31,8 +31,7 @@ def run(module: ir.Operation, options: Options) -> None:
     """Rewrites reshapes below `module` that are expansions or collapses."""
     for op in [op for op in graph.walk(module) if op.name == "tensor.reshape"]:
         if (value := _regrouped(op)) is not None:
-            op.results[0].replace_all_uses_with(value)
-            op.erase()
+            graph.replace(op, value)
 
 
 def _regrouped(op: ir.Operation) -> ir.Value | None:

@@ -30,7 +30,7 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.errors import InternalError
 from mxcomp.layout import RHS
-from mxcomp.mlir import buffers, build, graph
+from mxcomp.mlir import buffers, build, graph, linalg_ops
 from mxcomp.mlir.build import static_sizes
 from mxcomp.options import Options
 from mxcomp.packing.block_quantiser import QUANTISER
@@ -125,7 +125,7 @@ def _fold_parts(matmul: ir.Operation) -> None:
 def _loops(matmul: ir.Operation) -> tuple[list[list[int]], int]:
     """Returns the loops of each operand's dimensions, and the one along K."""
     maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(matmul.attributes["indexing_maps"])]
-    *loops, kept = [[ir.AffineDimExpr(expr).position for expr in each.results] for each in maps]
+    *loops, kept = map(linalg_ops.loops, maps)
     return loops, next(loop for loop in loops[RHS] if loop not in kept)
 
 

@@ -258,8 +258,7 @@ def _take_dims(value: ir.Value, unset: ir.Operation) -> None:
     for op in [use.owner.operation for use in value.uses]:
         if op.name == "tensor.dim":
             at = ir.IntegerAttr(op.operands[1].owner.operation.attributes["value"]).value
-            op.results[0].replace_all_uses_with(known[at])
-            op.erase()
+            graph.replace(op, known[at])
 
 
 def _read(
@@ -293,6 +292,5 @@ def _take_collapses(value: ir.Value) -> None:
         return
     for user in [use.owner.operation for use in value.uses]:
         if user.name == "tensor.collapse_shape" and user.results[0].type == op.operands[0].type:
-            user.results[0].replace_all_uses_with(op.operands[0])
-            user.erase()
+            graph.replace(user, op.operands[0])
     graph.erase_dead(op)

@@ -61,13 +61,7 @@ _OF_LAYERS: dict[str, Collection[str]] = {"weight_format": FORMATS, "input_forma
 _FORMATS: dict[str, dict[str, Collection[str]]] = {
     LINEAR: _OF_LAYERS,
     EXPERTS: _OF_LAYERS,
-    ATTENTION: {
-        "qk_format": FORMATS,
-        "value_format": FORMATS,
-        "weights_format": FORMATS,
-        "powers": POWERS,
-        **_MODE,
-    },
+    ATTENTION: {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS, "powers": POWERS, **_MODE},
     QUANTISE: {"format": FORMATS, **_MODE},
     DEQUANTISE: {"format": FORMATS, "result": _FLOATS},
 }

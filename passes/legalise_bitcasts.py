@@ -45,5 +45,4 @@ def _know_sizes(op: ir.Operation) -> None:
         known = build.tensor_type([int(each.factor) for each in found], kind.element_type)
         value = build.bitcast(source, known)
         value = value if known == kind else tensor.CastOp(kind, value).result
-    op.results[0].replace_all_uses_with(value)
-    op.erase()
+    graph.replace(op, value)

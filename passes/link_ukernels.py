@@ -235,8 +235,7 @@ def _drop_after(bitcast: ir.Operation, given: ir.Value) -> None:
         whole = ir.RankedTensorType.get([1, *plain.shape], plain.element_type)
         half = len(sizes) // 2
         value = _dropped(build.bitcast(given, whole, sizes[:half], sizes[half:]))
-    bitcast.results[0].replace_all_uses_with(value)
-    bitcast.erase()
+    graph.replace(bitcast, value)
 
 
 def check_operands(user: ir.Operation, ukernel: Ukernel, arguments: Arguments, suffix: str = "") -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
 
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.attributes import LONGEST_SIZE, from_python, to_python
 from mxcomp.options import Options
 
@@ -75,7 +75,7 @@ def _narrow(function: ir.Operation, attention: ir.Operation, longest: int) -> No
 def _is_dynamic(attention: ir.Operation, loop: int) -> bool:
     """Returns whether the number of keys, over which this loop iterates, is dynamic."""
     keys = ir.AffineMapAttr(ir.ArrayAttr(attention.attributes["indexing_maps"])[_KEY]).value
-    dims = [ir.AffineDimExpr(expr).position for expr in keys.results]
+    dims = linalg_ops.loops(keys)
     return loop in dims and build.static_sizes(attention.operands[_KEY])[dims.index(loop)] is None
 
 

@@ -84,8 +84,7 @@ def _replace(op: ir.Operation, axis: int, compared: int, compare: ir.Operation) 
         made = _taken(source, place, build.tensor_type(shape, build.element(source)), axis, dynamic)
         for user, size in found if is_sliced else []:
             if size == count:
-                user.results[0].replace_all_uses_with(made)
-                user.erase()
+                graph.replace(user, made)
         if is_sliced:
             for use in list(result.uses):
                 use.owner.operation.operands[0] = made

@@ -200,7 +200,7 @@ def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
     with ir.InsertionPoint(access):
         kinds = [result.type for result in access.results]
         new = ir.Operation.create(access.name, kinds, operands, attributes, loc=access.location)
-    _take_place(access, new)
+    graph.replace(access, *new.results)
 
 
 def _call(dispatch: ir.Operation, entry_points: ir.Attribute, values: Sequence[int]) -> None:
@@ -208,10 +208,4 @@ def _call(dispatch: ir.Operation, entry_points: ir.Attribute, values: Sequence[i
     with dispatch.location, ir.InsertionPoint(dispatch):
         added = [build.constant_index(value) for value in values]
         new = dispatches.with_operands(dispatch, arguments=added, entry_points=entry_points)
-    _take_place(dispatch, new)
-
-
-def _take_place(old: ir.Operation, new: ir.Operation) -> None:
-    for result, value in zip(old.results, new.results, strict=True):
-        result.replace_all_uses_with(value)
-    old.erase()
+    graph.replace(dispatch, *new.results)

@@ -183,9 +183,7 @@ def _skip(
         assert runs is not None
         made = _called(packing, runs)
     _make_optional(_executable(packing, executables), packing, is_tied=False)
-    for old, new in zip(packing.results, made.results, strict=True):
-        old.replace_all_uses_with(new)
-    packing.erase()
+    graph.replace(packing, *made.results)
 
 
 def _sources(call: ir.Operation) -> Iterator[ir.Operation]:

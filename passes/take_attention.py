@@ -177,8 +177,7 @@ def _replace(found: Attention) -> None:
 def _unguard(guard: Guard) -> None:
     """Removes the operations that zero results that the kernel makes 0."""
     others = list(guard.op.operands)
-    guard.op.results[0].replace_all_uses_with(guard.op.operands[guard.operand])
-    guard.op.erase()
+    graph.replace(guard.op, guard.op.operands[guard.operand])
     graph.erase_unused([each for i, each in enumerate(others) if i != guard.operand])
 
 

@@ -217,8 +217,7 @@ def _use(update: Update, written: ir.Value) -> None:
     for use in list(op.results[0].uses):
         user = use.owner.operation
         if update.order != back and updates.permutation(user) == back:
-            user.results[0].replace_all_uses_with(value)
-            user.erase()
+            graph.replace(user, value)
     if any(True for _ in op.results[0].uses):
         if list(update.order) != sorted(update.order):
             value = build.transpose(value, build.empty(ir.RankedTensorType(op.results[0].type)), list(update.order))

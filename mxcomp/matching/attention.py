@@ -26,7 +26,7 @@ from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import ZERO, Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
 from mxcomp.matching.softmax import Hidden
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
@@ -318,12 +318,12 @@ def _check(op: ir.Operation) -> bool:
     end, *others = block.operations
     if others or list(end.operation.operands) != [block.arguments[0]]:
         raise NotCoveredError("scores are changed: expected them as they are")
-    queries, keys, values = (_positions(each) for each in maps[:3])
+    queries, keys, values = map(linalg_ops.loops, maps[:3])
     if any(len(each) != 3 for each in (queries, keys, values)):
         raise NotCoveredError("several dimensions of a batch: expected one")
     (n, t, d), (_, key, _), (*_, v) = queries, keys, values
     expected = [[n, t, d], [n, key, d], [n, key, v], [], *([[n, t, key]] if masked else []), [n, t, v]]
-    if [_positions(each) for each in maps] != expected:
+    if [*map(linalg_ops.loops, maps)] != expected:
         raise NotCoveredError("operands in another order of dimensions")
     return masked
 
@@ -344,10 +344,6 @@ def _check_types(form: Form) -> None:
         size = form.axes[axis]
         if size is None or size % _FRAGMENT or size > _MOST_SIZE:
             raise NotCoveredError(f"{name} of size {size}: expected a multiple of {_FRAGMENT}, at most {_MOST_SIZE}")
-
-
-def _positions(affine_map: ir.AffineMap) -> list[int]:
-    return [ir.AffineDimExpr(expr).position for expr in affine_map.results if isinstance(expr, ir.AffineDimExpr)]
 
 
 def _scale(op: ir.Operation) -> float:

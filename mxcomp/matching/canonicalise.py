@@ -13,7 +13,7 @@ from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import Decision, decide
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import Access, size_of
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import tiles
 from mxcomp.mlir.linalg_ops import is_zero
 
@@ -59,8 +59,7 @@ def rewrite(candidate: Candidate) -> None:
             value = build.transpose(value, turned, [order.index(i) for i in range(len(order))])
         if accumulator is not None:
             value = _added(value, accumulator)
-    root.results[0].replace_all_uses_with(value)
-    root.erase()
+    graph.replace(root, value)
 
 
 def _operand(

@@ -16,7 +16,7 @@ from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Access, locate
-from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, loops, yielded
 from mxcomp.target import Target
 
 
@@ -50,8 +50,8 @@ def match(op: ir.Operation, target: Target | None = None) -> Candidate | None:
     maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or len(maps) < 3:
         return None
-    parallel = _positions(maps[-1])
-    if parallel is None:
+    parallel = loops(maps[-1])
+    if len(parallel) < len(maps[-1].results):
         return None
     reductions = _reductions(maps, parallel)
     factors = _product(op, len(maps) - 1)
@@ -194,22 +194,12 @@ def _expr_dims(expr: ir.AffineExpr) -> set[int]:
     return set()
 
 
-def _positions(affine_map: ir.AffineMap) -> list[int] | None:
-    if not all(isinstance(expr, ir.AffineDimExpr) for expr in affine_map.results):
-        return None
-    return [ir.AffineDimExpr(expr).position for expr in affine_map.results]
-
-
 def _reductions(maps: list[ir.AffineMap], parallel: list[int]) -> list[int]:
     """Returns reduction loops, the outermost part of K first: a loop over blocks also indexes scales, one inside a
     block does not."""
-    order = [expr.position for m in maps for expr in map(_dim, m.results) if expr is not None]
+    order = [loop for each in maps for loop in loops(each)]
     reductions = [d for d in range(maps[0].n_dims) if d not in parallel and d in order]
     return sorted(reductions, key=lambda d: (-order.count(d), order.index(d)))
-
-
-def _dim(expr: ir.AffineExpr) -> ir.AffineDimExpr | None:
-    return ir.AffineDimExpr(expr) if isinstance(expr, ir.AffineDimExpr) else None
 
 
 def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, is_zero, iterators, reads_init, yielded
 
 SCATTER, SORT = "iree_linalg_ext.scatter", "iree_linalg_ext.sort"
 _CASTS = ("arith.extf", "arith.truncf")
 _INTEGER_CASTS = ("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 _MATRIX = 2
 
 
@@ -122,10 +121,8 @@ def _uncast(value: ir.Value) -> ir.Value:
 
 def _dims(found: ir.AffineMap) -> list[int] | None:
     """Returns the loops that are the results of a map, if they are distinct; None for other maps."""
-    if not all(isinstance(expr, ir.AffineDimExpr) for expr in found.results):
-        return None
-    dims = [ir.AffineDimExpr(expr).position for expr in found.results]
-    return dims if len({*dims}) == len(dims) else None
+    dims = linalg_ops.loops(found)
+    return dims if len({*dims}) == len(found.results) else None
 
 
 def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
@@ -133,7 +130,7 @@ def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
     op = graph.producer(weights)
     if op is None:
         return None
-    if op.name in _RESHAPES:
+    if op.name in graph.RESHAPES:
         return _chosen_behind_reshape(op, by_token)
     if is_elementwise(op) and len(op.operands) == _MATRIX and isinstance(_uncast(yielded(op)), ir.BlockArgument):
         maps = indexing_maps(op) or []
@@ -148,7 +145,7 @@ def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
 
 def _chosen_behind_reshape(op: ir.Operation, by_token: bool) -> ir.Value | None:
     """Returns the ids of a reshape to a matrix and back, by dimensions of size 1."""
-    source = graph.look_through(op.operands[0], _RESHAPES)
+    source = graph.look_through(op.operands[0], graph.RESHAPES)
     before, after = ([size for size in static_sizes(each) if size != 1] for each in (source, op.results[0]))
     if before != after or len(static_sizes(source)) != _MATRIX or 1 in static_sizes(source):
         return None
@@ -190,7 +187,7 @@ def _column(indices: ir.Value, column: int) -> ir.Value | None:
         if offsets[0] != 0 or sizes != [static_sizes(indices)[0], 1] or steps != [1, 1]:
             return None
         if offsets[1] == column:
-            return graph.look_through(op.operands[0], _RESHAPES)
+            return graph.look_through(op.operands[0], graph.RESHAPES)
         indices = op.operands[1]
     return None
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from iree.compiler import ir
 
+from mxcomp.mlir import linalg_ops
 from mxcomp.mlir.build import is_narrow, static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, reassociation, yielded
 
@@ -227,7 +228,7 @@ def _applied(op: ir.Operation, operands: Sequence[Expr]) -> Expr:
 
 def loop_subscripts(op: ir.Operation, indices: Sequence[Index]) -> list[Index]:
     """Returns the loop indices of an elementwise op for an element of its result."""
-    order = [ir.AffineDimExpr(expr).position for expr in (indexing_maps(op) or [])[-1].results]
+    order = linalg_ops.loops((indexing_maps(op) or [])[-1])
     return [indices[order.index(loop)] for loop in range(len(order))]
 
 

@@ -15,7 +15,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import MX_BLOCK
 from mxcomp.matching.quantiser import Compute, Node, Read
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, only_calculates, reads_init, yielded
 
@@ -61,9 +61,8 @@ def is_sum(op: ir.Operation) -> bool:
 
 def _is_in_order(affine_map: ir.AffineMap, loops: int) -> bool:
     """Returns whether a map has these first loops in order, and only zeros else."""
-    dims = [ir.AffineDimExpr(e).position for e in affine_map.results if isinstance(e, ir.AffineDimExpr)]
     others = [e for e in affine_map.results if not isinstance(e, ir.AffineDimExpr)]
-    return dims == list(range(loops)) and all(str(each) == "0" for each in others)
+    return linalg_ops.loops(affine_map) == list(range(loops)) and all(str(each) == "0" for each in others)
 
 
 def _fits(op: ir.Operation, rows: list[int | None]) -> bool:
@@ -82,7 +81,7 @@ def _is_plain(op: ir.Operation) -> bool:
     if op.name == "linalg.fill" or not is_elementwise(op):
         return False
     *maps, result = indexing_maps(op) or []
-    dims = [[ir.AffineDimExpr(e).position for e in m.results if isinstance(e, ir.AffineDimExpr)] for m in maps]
+    dims = map(linalg_ops.loops, maps)
     return result == ir.AffineMap.get_identity(result.n_dims, op.context) and all(each == sorted(each) for each in dims)
 
 

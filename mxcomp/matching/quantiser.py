@@ -24,7 +24,7 @@ from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build
 from mxcomp.mlir.build import is_narrow, is_sub_byte
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, loop_sizes, only_calculates, reads_init
 
 TRUNCATIONS = ("arith.truncf", "arith.scaling_truncf")
 """Operations that produce narrow elements."""
@@ -268,11 +268,7 @@ def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...], block: int
     if not all(isinstance(expr, ir.AffineDimExpr) for expr in subscripted):
         return None
     loops = {ir.AffineDimExpr(expr).position: index for expr, index in placed}
-    sizes = {
-        ir.AffineDimExpr(expr).position: size
-        for value, m in zip(op.operands, inputs, strict=False)
-        for expr, size in zip(m.results, build.static_sizes(value), strict=True)
-    }
+    sizes = loop_sizes(op, [*inputs, output])
     reduced = [d for d in range(output.n_dims) if d not in loops]
     lengths = [sizes.get(d) for d in reduced]
     if math.prod(length or 0 for length in lengths) != block:

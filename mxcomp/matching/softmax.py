@@ -22,7 +22,7 @@ from iree.compiler import ir
 
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_rounding, is_zero, loop_sizes, yielded
 
@@ -129,7 +129,7 @@ def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[
     """Returns the factors of a product, by the axes of its result, and the one that it sums over."""
     maps = indexing_maps(product) or []
     sizes = loop_sizes(product, maps)
-    names = dict(zip((ir.AffineDimExpr(each).position for each in maps[2].results), result, strict=True))
+    names = dict(zip(linalg_ops.loops(maps[2]), result, strict=True))
     loops = [Index(names.get(loop, inner), 1, sizes[loop]) for loop in range(maps[2].n_dims)]
     first, second = (Element(value, apply_map(each, loops)) for value, each in zip(inputs(product), maps, strict=False))
     return first, second
@@ -312,8 +312,7 @@ class _Follower:
         for expression, index in zip(maps[1].results, access.indices, strict=True):
             if isinstance(expression, ir.AffineDimExpr):
                 loops[ir.AffineDimExpr(expression).position] = index
-        kept = {ir.AffineDimExpr(each).position for each in maps[1].results if isinstance(each, ir.AffineDimExpr)}
-        sizes = loop_sizes(op, maps)
+        sizes, kept = loop_sizes(op, maps), linalg_ops.loops(maps[1])
         reduced = [loop for loop in range(maps[0].n_dims) if loop not in kept and sizes[loop] != 1]
         if len(reduced) != 1 or any(index.axis == _KEY for index in access.indices):
             return None

@@ -21,7 +21,7 @@ from iree.compiler import ir
 from mxcomp.matching.conditions import Choice, Element, Sum
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.positions import Follower
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 
 SCATTER = "iree_linalg_ext.scatter"
@@ -218,7 +218,7 @@ def permutation(op: ir.Operation) -> tuple[int, ...] | None:
     read, written = indexing_maps(op) or []
     if not read.is_permutation:
         return None
-    dims = [[ir.AffineDimExpr(each).position for each in one.results] for one in (read, written)]
+    dims = [*map(linalg_ops.loops, (read, written))]
     return tuple(dims[0].index(loop) for loop in dims[1])
 
 

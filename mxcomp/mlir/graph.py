@@ -203,10 +203,10 @@ def without_cast(value: ir.Value) -> ir.Value:
     return look_through(value, ("tensor.cast",))
 
 
-def replace(op: ir.Operation, new: ir.Operation) -> None:
-    """Erases an operation, whose results another one has."""
-    for old, result in zip(op.results, new.results, strict=True):
-        old.replace_all_uses_with(result)
+def replace(op: ir.Operation, *values: ir.Value) -> None:
+    """Erases an operation, in the place of whose results these values are read."""
+    for old, value in zip(op.results, values, strict=True):
+        old.replace_all_uses_with(value)
     op.erase()
 
 

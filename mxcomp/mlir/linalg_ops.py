@@ -79,10 +79,15 @@ def inputs(op: ir.Operation) -> list[ir.Value]:
     return list(op.operands)[: len(op.operands) - len(op.results)]
 
 
+def loops(affine_map: ir.AffineMap) -> list[int]:
+    """Returns the loops that are results of a map, in order; results of other forms are left out."""
+    return [ir.AffineDimExpr(expr).position for expr in affine_map.results if isinstance(expr, ir.AffineDimExpr)]
+
+
 def iterators(op: ir.Operation) -> list[str]:
     """Returns the iterator types of any linalg op: its result's loops are parallel."""
     *_, output = indexing_maps(op) or []
-    parallel = {ir.AffineDimExpr(e).position for e in output.results if isinstance(e, ir.AffineDimExpr)}
+    parallel = loops(output)
     return ["parallel" if loop in parallel else "reduction" for loop in range(output.n_dims)]
 
 
@@ -107,8 +112,7 @@ def sums_products(op: ir.Operation) -> bool:
 def steps_reduced(op: ir.Operation) -> int | None:
     """Returns the number of loop steps of a linalg op per element of its result; None if it is, or may be, dynamic."""
     maps = indexing_maps(op) or []
-    sizes = loop_sizes(op, maps)
-    kept = {ir.AffineDimExpr(e).position for e in maps[-1].results if isinstance(e, ir.AffineDimExpr)}
+    sizes, kept = loop_sizes(op, maps), loops(maps[-1])
     reduced = [sizes.get(loop) for loop in range(maps[-1].n_dims) if loop not in kept]
     known = [size for size in reduced if size is not None]
     return math.prod(known) if len(known) == len(reduced) else None

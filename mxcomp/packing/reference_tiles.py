@@ -23,11 +23,7 @@ from mxcomp.packing.runtime_sizes import TileCounts
 
 
 def inner_tiles(
-    packed: list[ir.Value],
-    acc: ir.Value,
-    problem: Problem,
-    layout: DataTiledLayout,
-    counts: TileCounts,
+    packed: list[ir.Value], acc: ir.Value, problem: Problem, layout: DataTiledLayout, counts: TileCounts
 ) -> ir.Value:
     """Returns the packed accumulator tiles of a matmul on packed operands. `counts` are those of tiles where
     dynamic."""

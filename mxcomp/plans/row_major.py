@@ -11,7 +11,7 @@ from mxcomp.layout import ACC, LHS, LHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import ROW_MAJOR
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.packing import result_tiles
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.runtime_sizes import guarded
@@ -62,8 +62,7 @@ class RowMajor(Launched):
                 inner = op.clone()
                 inner.operands[ACC] = acc
                 region.returned = [inner.results[0]]
-        op.results[0].replace_all_uses_with(region.results[0])
-        op.erase()
+        graph.replace(op, region.results[0])
 
 
 def _can_reorder(problem: Problem, tile_m: int, tile_n: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -82,31 +83,15 @@ def either(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.OrIOp(a, b).result
 
 
-def plus(a: Number, b: Number) -> ir.Value:
-    return arith.AddIOp(_like(a, b), _like(b, a)).result
+def _binary(op: Callable[[ir.Value, ir.Value], ir.OpView]) -> Callable[[Number, Number], ir.Value]:
+    """Returns the function that builds an operation of two numbers, of which one is a value."""
+    return lambda a, b: op(_like(a, b), _like(b, a)).operation.result
 
 
-def minus(a: Number, b: Number) -> ir.Value:
-    return arith.SubIOp(_like(a, b), _like(b, a)).result
-
-
-def times(a: Number, b: Number) -> ir.Value:
-    return arith.MulIOp(_like(a, b), _like(b, a)).result
-
-
-def divided(a: Number, b: Number) -> ir.Value:
-    """Returns the quotient of unsigned numbers."""
-    return arith.DivUIOp(_like(a, b), _like(b, a)).result
-
-
-def remainder(a: Number, b: Number) -> ir.Value:
-    """Returns the remainder of `divided`."""
-    return arith.RemUIOp(_like(a, b), _like(b, a)).result
-
-
-def flipped(a: Number, b: Number) -> ir.Value:
-    """Returns the exclusive or."""
-    return arith.XOrIOp(_like(a, b), _like(b, a)).result
+plus, minus, times = map(_binary, (arith.AddIOp, arith.SubIOp, arith.MulIOp))
+added, subtracted, multiplied, quotient = map(_binary, (arith.AddFOp, arith.SubFOp, arith.MulFOp, arith.DivFOp))
+divided, remainder = map(_binary, (arith.DivUIOp, arith.RemUIOp))  # of unsigned numbers
+flipped = _binary(arith.XOrIOp)
 
 
 def largest(a: ir.Value, b: ir.Value) -> ir.Value:
@@ -159,22 +144,6 @@ def is_nan(value: ir.Value) -> ir.Value:
 def widened(value: ir.Value) -> ir.Value:
     """Returns a float as f32."""
     return value if value.type == ir.F32Type.get() else arith.ExtFOp(ir.F32Type.get(), value).result
-
-
-def added(a: Number, b: Number) -> ir.Value:
-    return arith.AddFOp(_like(a, b), _like(b, a)).result
-
-
-def subtracted(a: Number, b: Number) -> ir.Value:
-    return arith.SubFOp(_like(a, b), _like(b, a)).result
-
-
-def multiplied(a: Number, b: Number) -> ir.Value:
-    return arith.MulFOp(_like(a, b), _like(b, a)).result
-
-
-def quotient(a: Number, b: Number) -> ir.Value:
-    return arith.DivFOp(_like(a, b), _like(b, a)).result
 
 
 def exp(a: ir.Value) -> ir.Value:

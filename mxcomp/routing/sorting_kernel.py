@@ -18,18 +18,7 @@ from mxcomp.layout.units import LANES
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import (
-    Index,
-    Values,
-    both,
-    choose,
-    lds_barrier,
-    loop,
-    select,
-    to_i32,
-    unsigned,
-    when,
-)
+from mxcomp.ukernels.builder import Index, Values, both, choose, lds_barrier, loop, select, to_i32, unsigned, when
 
 _MOST_THREADS = 1024
 _MOST_SLOTS = 4096

@@ -81,11 +81,7 @@ def workaround(name: str) -> Workaround:
 
 
 ENTRY = ("mxcomp-take-bytes", "mxcomp-declare-types")
-UNRECOGNISED = (
-    "mxcomp-legalise-steps",
-    "mxcomp-legalise-constants",
-    "mxcomp-legalise-truncations",
-)
+UNRECOGNISED = ("mxcomp-legalise-steps", "mxcomp-legalise-constants", "mxcomp-legalise-truncations")
 CONSTANT = ("mxcomp-defer-narrow",)
 LEFT_TO_IREE = (
     "mxcomp-fall-back",

@@ -47,9 +47,7 @@ def _add_coefficients(op: ir.Operation) -> None:
         [stage_value, *coefficients, *tensors],
         {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, 1])},
     )
-    for old, result in zip(op.results, new.results, strict=True):
-        old.replace_all_uses_with(result)
-    op.erase()
+    graph.replace(op, *new.results)
 
 
 def _constant(values: np.ndarray) -> ir.Value:

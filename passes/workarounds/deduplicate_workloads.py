@@ -69,7 +69,7 @@ def _deduplicate(executable: ir.Operation, callers: list[ir.Operation]) -> None:
             op.attributes["ordinal"] = ir.IntegerAttr.get(number.type, kept.index(first[number.value]))
     for op in callers:
         with op.location, ir.InsertionPoint(op):
-            graph.replace(op, dispatches.with_workload(op, [dispatches.workload(op)[i] for i in kept]))
+            graph.replace(op, *dispatches.with_workload(op, [dispatches.workload(op)[i] for i in kept]).results)
 
 
 def _shorten(count: ir.Block, first: list[int]) -> None:
@@ -78,7 +78,7 @@ def _shorten(count: ir.Block, first: list[int]) -> None:
     for op in slices:
         with op.location, ir.InsertionPoint(op):
             given = [value for i, value in enumerate(op.operands) if first[i] == i]
-            graph.replace(op, ir.Operation.create(_COUNT, [result.type for result in op.results], given))
+            graph.replace(op, *ir.Operation.create(_COUNT, [result.type for result in op.results], given).results)
     arguments = list(count.arguments)
     for i in reversed(range(len(first))):
         if first[i] != i:

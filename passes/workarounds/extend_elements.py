@@ -28,7 +28,7 @@ from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.matching.canonical import claimed
 from mxcomp.matching.decision import Decision, decide, left_to_iree
 from mxcomp.matching.operands import SCALE_TYPE
-from mxcomp.mlir import build, linalg_ops
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
@@ -59,8 +59,7 @@ def _extend_elements(op: ir.Operation, decision: Decision) -> None:
         maps, kind = indexing_maps(op) or [], ir.RankedTensorType(op.results[0].type)
         new = build.generic(kind, values, init, maps, linalg_ops.iterators(op), body)
         decide(new, decision)
-    op.results[0].replace_all_uses_with(new.results[0])
-    op.erase()
+    graph.replace(op, new.results[0])
 
 
 def _is_extended(argument: ir.Value) -> bool:

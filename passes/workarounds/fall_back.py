@@ -39,7 +39,7 @@ from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import Decision, decide, left_to_iree
 from mxcomp.matching.storage import erase_gather, is_gathered
 from mxcomp.matching.symmetry import is_symmetric
-from mxcomp.mlir import build, linalg
+from mxcomp.mlir import build, graph, linalg
 from mxcomp.options import Options
 from mxcomp.packing import runtime_sizes
 from mxcomp.passes.workarounds import Computes, Workaround
@@ -87,8 +87,7 @@ def _take_apart(op: ir.Operation, decision: Decision) -> None:
         iterators = ["parallel"] * result.rank + ["reduction"]
         new = build.generic(result, values, op.operands[ACC], maps, iterators, _product)
         decide(new, decision)
-    op.results[0].replace_all_uses_with(new.results[0])
-    op.erase()
+    graph.replace(op, new.results[0])
     for operand in operands:
         erase_gather(operand)
 

@@ -27,8 +27,7 @@ def run(module: ir.Operation, options: Options) -> None:
         elif op.name == "arith.constant" and (data := constants.in_bytes(op.attributes["value"])) is not None:
             with op.location, ir.InsertionPoint(op):
                 value = build.bitcast(arith.ConstantOp(data.type, data).result, op.results[0].type)
-            op.results[0].replace_all_uses_with(value)
-            op.erase()
+            graph.replace(op, value)
 
 
 def _store_bytes(op: ir.Operation, module: ir.Operation) -> None:

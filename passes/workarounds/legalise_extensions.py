@@ -34,4 +34,4 @@ def run(module: ir.Operation, options: Options) -> None:
         if ir.FloatType(op.operands[0].type).width == _BITS:
             with op.location, ir.InsertionPoint(op):
                 wide = arith.ExtFOp(f32, op.operands[0]).result
-                graph.replace(op, arith.TruncFOp(f16, wide).operation)
+                graph.replace(op, arith.TruncFOp(f16, wide).result)

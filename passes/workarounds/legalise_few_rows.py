@@ -63,7 +63,7 @@ def _rows(op: ir.Operation) -> _Rows | None:
     maps = indexing_maps(op)
     if maps is None or len(maps) != 3 or not all(each.is_projected_permutation for each in maps) or not _is_product(op):
         return None
-    first, second, result = ({ir.AffineDimExpr(e).position for e in each.results} for each in maps)
+    first, second, result = ({*linalg_ops.loops(each)} for each in maps)
     sizes = loop_sizes(op, maps)
     depth = [sizes.get(loop) for loop in (first & second) - result]
     if not depth or None in depth or math.prod(size or 0 for size in depth) % _STEP_K:
@@ -145,13 +145,8 @@ def _widen(op: ir.Operation) -> None:
 
 
 def _replace(
-    op: ir.Operation,
-    factors: list[ir.Value],
-    init: ir.Value,
-    maps: list[ir.AffineMap],
-    body: Callable[..., ir.Value],
+    op: ir.Operation, factors: list[ir.Value], init: ir.Value, maps: list[ir.AffineMap], body: Callable[..., ir.Value]
 ) -> None:
     result = ir.RankedTensorType(op.results[0].type)
     new = build.generic(result, factors, init, maps, linalg_ops.iterators(op), body)
-    op.results[0].replace_all_uses_with(new.results[0])
-    op.erase()
+    graph.replace(op, new.results[0])

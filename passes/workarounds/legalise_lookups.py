@@ -93,8 +93,7 @@ def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:
             for dim, (offset, step) in enumerate(zip(*_bounds(part), strict=True))
         ]
         new = tensor.ExtractOp(part.operands[0], [_index(each) for each in subscripts])
-    op.results[0].replace_all_uses_with(new.result)
-    op.erase()
+    graph.replace(op, new.result)
     return new.operation
 
 

@@ -50,6 +50,4 @@ def _drop_repetitions(op: ir.Operation) -> None:
         argument.replace_all_uses_with(block.arguments[2 * kept.index(first[i // 2]) + i % 2])
     for view in list(old.operations):
         block.append(view.operation)
-    for i, result in enumerate(op.results):
-        result.replace_all_uses_with(new.results[kept.index(first[i])])
-    op.erase()
+    graph.replace(op, *(new.results[kept.index(i)] for i in first))

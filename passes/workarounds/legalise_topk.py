@@ -60,9 +60,7 @@ def _sort(op: ir.Operation) -> None:
     kind = ir.RankedTensorType(indices.type).element_type
     indices = inputs[1] if len(inputs) > 1 else _indices(inputs[0], axis, kind)
     sorted_ = _sorted([inputs[0], indices], axis, op.regions[0].blocks[0])
-    for old, new in zip(op.results, sorted_, strict=True):
-        old.replace_all_uses_with(_first(new, old, axis))
-    op.erase()
+    graph.replace(op, *(_first(new, old, axis) for old, new in zip(op.results, sorted_, strict=True)))
 
 
 def _is_filled(value: ir.Value) -> bool:

@@ -51,8 +51,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _replace(op: ir.Operation, new: Callable[[ir.Operation], ir.Value]) -> None:
     with op.location, ir.InsertionPoint(op):
         value = new(op)
-    op.results[0].replace_all_uses_with(value)
-    op.erase()
+    graph.replace(op, value)
 
 
 def _with_scale_one(op: ir.Operation) -> ir.Value:

@@ -65,4 +65,4 @@ def _place(dispatch: ir.Operation) -> None:
         argument_dims=[size for dim in dims for size in dim],
         tied_operands=dispatches.tied(range(first, first + len(targets))),
     )
-    graph.replace(dispatch, new)
+    graph.replace(dispatch, *new.results)

@@ -66,5 +66,4 @@ def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
         decide(new, decision)
         kind = narrow.element_type
         rounded = build.elementwise(narrow, [new.results[0]], lambda value: arith.TruncFOp(kind, value).result)
-    op.results[0].replace_all_uses_with(rounded)
-    op.erase()
+    graph.replace(op, rounded)

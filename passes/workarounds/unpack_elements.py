@@ -48,16 +48,9 @@ from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("failed to emulate bit width"))
 
-_MOVES = (
-    "tensor.collapse_shape",
-    "tensor.expand_shape",
-    "tensor.extract_slice",
-    "tensor.insert_slice",
-    "tensor.concat",
-    "tensor.cast",
-)
-"""Operations that only move elements of any type."""
 _SLICE = "tensor.extract_slice"
+_MOVES = (*graph.VIEWS, _SLICE, "tensor.insert_slice", "tensor.concat")
+"""Operations that only move elements of any type."""
 
 _COMPILED = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executable", "hal.executable")
 """Operations that are left unchanged: dispatches that are formed already."""
@@ -152,8 +145,7 @@ class _Widening:
             if any(is_narrow_tensor(v) for v in (*op.operands, *op.results)) and op.name != "arith.constant":
                 with op.location, ir.InsertionPoint(op):
                     generic = packed.as_generic(op)
-                op.results[0].replace_all_uses_with(generic.results[0])
-                op.erase()
+                graph.replace(op, generic.results[0])
                 self.visit(generic)
         elif is_calculation(op) and self._concerns(op):
             self._replace(op, self._calculated(op))
@@ -165,8 +157,7 @@ class _Widening:
             if value == op.results[0]:
                 self._replace(op, self._moved(op))
                 return
-        op.results[0].replace_all_uses_with(value)
-        op.erase()
+        graph.replace(op, value)
 
     def _concerns(self, op: ir.Operation) -> bool:
         """Returns whether an operation reads what IREE cannot load, or codes, or stores narrow elements."""
