@@ -36,7 +36,6 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
 
-from mxcomp.layout.units import LANES
 from mxcomp.matching import attention, positions
 from mxcomp.matching.attention import Attention
 from mxcomp.matching.positions import Guard
@@ -182,9 +181,12 @@ def _unguard(guard: Guard) -> None:
 
 
 def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
-    """Builds two dispatches, of which the second combines parts."""
+    """Builds a dispatch, and where its results are parts one that combines them."""
     with standing.named(op, "attention", "attention"):
-        parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), LANES)
+        parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+    if kernel.result:
+        flat = build.collapse(parts[0], [[0, 1]])
+        return tensor.ExpandShapeOp(result, flat, [[0, 1, 2]], [], list(result.shape)).result
     combine = Combine(
         kernel.heads * kernel.queries, kernel.rows, kernel.stored, kernel.value_size, kernel.splits,
         str(result.element_type),

@@ -1,15 +1,17 @@
 """Attention of few queries: one kernel whose workgroups each take a part of the keys (split-KV), and one that combines
 them.
 
-All queries of one head of keys are the columns of a tile, so that each key is read once. A workgroup is one wave, and
-takes `1 / splits` of a head's keys, 32 at a time, with the next ones in flight. Its results are undivided sums, the
-largest score, and the sum of powers. The second kernel combines those of all workgroups in order.
+All queries of one head of keys are the columns of a tile, so that each key is read once. A wave takes `1 / splits` of a
+head's keys, 32 at a time, with the next ones in flight. Its results are undivided sums, the largest score, and the sum
+of powers. A workgroup is one wave, and the second kernel combines those of all in order; or, of enough heads, it has
+all waves of one, which combine theirs through LDS.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
@@ -31,15 +33,19 @@ from mxcomp.ukernels.attention import (
 )
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
-from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, of_lane, of_wave, splat
+from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, of_lane, of_wave, splat, tree
 from mxcomp.ukernels.waves import BEYOND, LANES
 
 MOST_ROWS = 2 * COLUMNS
 """The largest number of queries that share a head of keys, which are in registers."""
 MOST_SPLITS = LANES
 """The largest number of parts: the combining kernel has a lane for each."""
+MOST_WAVES = 4
+"""The largest number of parts that a workgroup has all of: a wave for each SIMD."""
 _PREFETCHED = 256
 """The sizes of a key and a value up to which two steps fit into registers."""
+_CHUNK, _PIECE = 8, 4
+"""The numbers of a result's neighbours that a thread combines, and that it reads at a time."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Decode:
         sink: A score of each head that counts in the sum of powers, and has no value.
         value_scale: What values are multiplied by.
         pages: Which keys and values are in.
+        result: The type of results, where a workgroup has all parts of a head; "": parts are results.
     """
 
     heads: int
@@ -79,6 +86,7 @@ class Decode:
     sink: Stored | None = None
     value_scale: float = 1.0
     pages: Paged | None = None
+    result: str = ""
 
     @property
     def rows(self) -> int:
@@ -95,8 +103,17 @@ class Decode:
         return self.fragments, min(self.rows, COLUMNS)
 
     @property
+    def waves(self) -> int:
+        """The number of waves of a workgroup."""
+        return self.splits if self.result else 1
+
+    @property
     def workgroups(self) -> int:
-        return self.heads // self.group * self.splits
+        return self.heads // self.group * self.splits // self.waves
+
+    @property
+    def threads(self) -> int:
+        return LANES * self.waves
 
     @property
     def name(self) -> str:
@@ -113,14 +130,21 @@ class Decode:
         return []
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of sums, and of the largest score and the sum of powers of each, of so many workgroups."""
+        """Returns the types of sums, and of the largest score and the sum of powers of each, of so many workgroups.
+
+        Where these have all parts it is that of their rows.
+        """
+        if self.result:
+            return [build.tensor_type([workgroups, self.rows * self.value_size], self.result)]
         return _part_types(workgroups, self.stored, self.value_size)
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*(each.type for each in self.inputs), *results]
-        return attention.module(self.name, kinds, results, LANES, lambda *given: _Decode(self, *given).write())
+        return attention.module(
+            self.name, kinds, results, self.threads, lambda *given: _writer(self)(self, *given).write()
+        )
 
 
 @dataclass(frozen=True)
@@ -173,8 +197,10 @@ class _Decode:
     def __init__(self, spec: Decode, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.threads = spec, threads
         self.pieces = Pieces.of(spec.value_size)
-        self.column, self.quarter = (threads.number % COLUMNS).here, (threads.number // COLUMNS).here
-        self.head, split = (workgroup // spec.splits).here, (workgroup % spec.splits).here
+        lane, self.wave = threads.number % LANES, builder.uniform(threads.number // LANES)
+        self.column, self.quarter = (lane % COLUMNS).here, (lane // COLUMNS).here
+        number_ = self.wave + workgroup * spec.waves
+        self.head, split = (number_ // spec.splits).here, (number_ % spec.splits).here
         self.is_first = builder.both(split < 1, self.quarter < 1)
         totals = {"n": spec.heads, "t": spec.queries}
         inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
@@ -320,16 +346,25 @@ class _Decode:
         """Stores all that a lane has. Padding is stored beyond the end of the buffer, where the hardware drops it."""
         spec, pieces = self.spec, self.pieces
         is_row = self.column < spec.rows
-        values = [builder.from_elements(pieces.elements(each.sums)) for each in states]
-        if spec.value_scale != 1.0:
-            scale = splat(number(spec.value_scale), pieces.fragments * 4)
-            values = [arith.MulFOp(each, scale).result for each in values]
-        numbers = [builder.from_elements([each.high, of_column(each.power, added)]) for each in states]
+        values, numbers = self._values(states), self._numbers(states)
         shape, place = pieces.part(self.quarter)
         self.threads.store_each(
             self._part(values, spec.value_size, is_row, shape, place),
             self._part(numbers, 2, builder.both(is_row, self.quarter < 1), [2], [0]),
         )
+
+    def _values(self, states: list[State]) -> Values:
+        """Returns a lane's sums of each fragment."""
+        values = [builder.from_elements(self.pieces.elements(each.sums)) for each in states]
+        if self.spec.value_scale != 1.0:
+            scale = splat(number(self.spec.value_scale), self.pieces.fragments * 4)
+            values = [arith.MulFOp(each, scale).result for each in values]
+        return values
+
+    @staticmethod
+    def _numbers(states: list[State]) -> Values:
+        """Returns the largest score and the sum of powers of a lane's query of each fragment."""
+        return [builder.from_elements([each.high, of_column(each.power, added)]) for each in states]
 
     def _part(
         self, values: Values, size: int, is_stored: ir.Value, shape: list[int], place: list[Index | int]
@@ -345,6 +380,69 @@ class _Decode:
                 [0, *outer, select(is_stored, self.column, beyond), *place],
             )
         return values, [1, *shape], [select(is_stored, 0, beyond), *place]
+
+
+class _Whole(_Decode):
+    """Writes the kernel of workgroups that have all parts of a head.
+
+    In LDS runs of a row's sums that a lane has are a piece apart, so that lanes meet no bank twice.
+    """
+
+    def __init__(self, spec: Decode, workgroup: Index, given: Values, threads: Threads) -> None:
+        super().__init__(spec, workgroup, given, threads)
+        self.run = 4 * self.pieces.width
+        self.row = spec.value_size // self.run * (self.run + _PIECE)
+        self.parts = builder.lds(spec.splits * spec.rows * self.row, "f32")
+        self.numbers = builder.lds(spec.splits * spec.rows * 2, "f32")
+
+    def _place(self, part: Index, row: Index, element_: Index) -> Index:
+        """Returns the place of an element of a row of a part."""
+        run = element_ // self.run * (self.run + _PIECE)
+        return (part * self.spec.rows + row) * self.row + run + element_ % self.run
+
+    def _store(self, states: list[State]) -> None:
+        spec, run = self.spec, self.run
+        for fragment, (sums, numbers) in enumerate(zip(self._values(states), self._numbers(states), strict=True)):
+            row = self.column + fragment * COLUMNS
+            with builder.when(row < spec.rows):
+                for piece in range(self.pieces.count):
+                    place = self._place(self.wave, row, (self.quarter + piece * 4) * run)
+                    for at in range(0, run, _PIECE):
+                        builder.write_lds(builder.part(sums, piece * run + at, _PIECE), self.parts, place + at)
+                with builder.when(self.quarter < 1):
+                    builder.write_lds(numbers, self.numbers, (self.wave * spec.rows + row) * 2)
+        builder.lds_barrier()
+        (out,) = self.threads.outs
+        chunks = spec.rows * spec.value_size // _CHUNK
+        for first in range(0, chunks, spec.threads):
+            chunk = (self.threads.number + first).here
+            value = partial(self._combined, chunk)
+            is_there = None if first + spec.threads <= chunks else chunk < chunks
+            out = builder.inserted(out, [0, chunk * _CHUNK], _CHUNK, value, is_there)
+        self.threads.keep([out])
+
+    def _combined(self, chunk: Index) -> ir.Value:
+        """Returns elements of a row, from all parts in order."""
+        spec = self.spec
+        row, start = (chunk * _CHUNK // spec.value_size).here, chunk * _CHUNK % spec.value_size
+        numbers = [builder.read_lds(self.numbers, (row + spec.rows * i) * 2, 2) for i in range(spec.splits)]
+        high = tree(largest, [element(each, 0) for each in numbers])
+        weights = [exp2(arith.SubFOp(element(each, 0), high).result) for each in numbers]
+        powers = [arith.MulFOp(element(each, 1), weight).result for each, weight in zip(numbers, weights, strict=True)]
+        by = attention.divisor(tree(added, powers))
+        sums = builder.f32_zeros(_CHUNK)
+        for i, weight in enumerate(weights):
+            each = [
+                builder.read_lds(self.parts, self._place(Index.of(i), row, start + at), _PIECE)
+                for at in range(0, _CHUNK, _PIECE)
+            ]
+            share = splat(arith.DivFOp(weight, by).result, _CHUNK)
+            sums = added(sums, arith.MulFOp(builder.joined(each), share).result)
+        return attention.rounded(sums, spec.result)
+
+
+def _writer(spec: Decode) -> type[_Decode]:
+    return _Whole if spec.result else _Decode
 
 
 # The second kernel

@@ -435,6 +435,30 @@ class Threads:
                 tensor.ParallelInsertSliceOp(value, out, dynamic, [], [], static, list(shape), [1] * len(shape))
 
 
+def inserted(
+    out: ir.Value,
+    at: Sequence[Index | int],
+    size: int,
+    value: Callable[[], ir.Value],
+    condition: ir.Value | None = None,
+) -> ir.Value:
+    """Returns a tensor with a vector of so many elements from a place on, where a condition holds, if there is one."""
+    element = ir.RankedTensorType(out.type).element_type
+    shape, ones = [*(1 for _ in at[1:]), size], [1] * len(at)
+    tile = build.tensor_type(shape, element)
+    dynamic = [each.value for each in at if isinstance(each, Index)]
+    static = [build.DYNAMIC if isinstance(each, Index) else each for each in at]
+    before = tensor.ExtractSliceOp(tile, out, dynamic, [], [], static, shape, ones).result
+
+    def made() -> Values:
+        stored = vector.ShapeCastOp(ir.VectorType.get(shape, element), value()).result
+        origin, identity = [build.constant_index(0)] * len(at), ir.AffineMap.get_identity(len(at))
+        return [vector.TransferWriteOp(tile, stored, before, origin, identity, [True] * len(at)).result]
+
+    (after,) = made() if condition is None else choose(condition, made, [before])
+    return tensor.InsertSliceOp(after, out, dynamic, [], [], static, shape, ones).result
+
+
 def collapsed(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
     """Returns a tensor whose adjacent dimensions are collapsed to those of `kind`."""
     sizes, groups = iter(enumerate(ir.RankedTensorType(value.type).shape)), []

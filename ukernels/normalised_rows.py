@@ -6,11 +6,10 @@ model's arithmetic. A lane has a part of several blocks where a row is longer th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor, util, vector
+from iree.compiler.dialects import util
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
@@ -146,23 +145,6 @@ class _Row:
         mine = self.quarter < 1
         step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
         unit: list[Index | int] = [0] * (len(self.spec.along) - 1)
-        elements = _inserted(elements, [*unit, block, 0, 0], code, mine)
-        return [elements, _inserted(scales, [*unit, tile * BLOCKS + group, 0, step], byte, mine)]
-
-
-def _inserted(out: ir.Value, at: Sequence[Index | int], value: ir.Value, condition: ir.Value) -> ir.Value:
-    """Returns a tensor with a vector from a place on, where a condition holds."""
-    kind = ir.VectorType(value.type)
-    shape, ones = [*(1 for _ in at[1:]), *kind.shape], [1] * len(at)
-    tile = build.tensor_type(shape, kind.element_type)
-    dynamic = [each.value for each in at if isinstance(each, Index)]
-    static = [build.DYNAMIC if isinstance(each, Index) else each for each in at]
-    before = tensor.ExtractSliceOp(tile, out, dynamic, [], [], static, shape, ones).result
-
-    def made() -> Values:
-        stored = vector.ShapeCastOp(ir.VectorType.get(shape, kind.element_type), value).result
-        origin, identity = [build.constant_index(0)] * len(at), ir.AffineMap.get_identity(len(at))
-        return [vector.TransferWriteOp(tile, stored, before, origin, identity, [True] * len(at)).result]
-
-    (after,) = builder.choose(condition, made, [before])
-    return tensor.InsertSliceOp(after, out, dynamic, [], [], static, shape, ones).result
+        elements = builder.inserted(elements, [*unit, block, 0, 0], _CODE_BYTES, lambda: code, mine)
+        place = [*unit, tile * BLOCKS + group, 0, step]
+        return [elements, builder.inserted(scales, place, 1, lambda: byte, mine)]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor, vector
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
@@ -97,25 +96,10 @@ class RotatedRows(Rows):
             item = (thread + first).here
             holds = None if first + self.threads <= size else item < size
             holds = condition if holds is None else holds if condition is None else builder.both(holds, condition)
-            out = self._with_one(out, at, item, holds, element)
+            place = [*at, item]
+            out = builder.inserted(out, place, 1, partial(self._vector, element, item), holds)
         return out
 
-    def _with_one(
-        self, out: ir.Value, at: Sequence[Index | int], item: Index, holds: ir.Value | None,
-        element: Callable[[Index], ir.Value],
-    ) -> ir.Value:  # fmt: skip
-        place = [*at, item]
-        ones = [1] * len(place)
-        kind = build.tensor_type(ones, self.element)
-        dynamic = [each.value for each in place if isinstance(each, Index)]
-        static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
-        before = tensor.ExtractSliceOp(kind, out, dynamic, [], [], static, ones, ones).result
-
-        def made() -> Values:
-            value = builder.from_elements([element(item)])
-            value = vector.ShapeCastOp(ir.VectorType.get(ones, kind.element_type), value).result
-            origin, identity = [build.constant_index(0)] * len(ones), ir.AffineMap.get_identity(len(ones))
-            return [vector.TransferWriteOp(kind, value, before, origin, identity, [True] * len(ones)).result]
-
-        (after,) = made() if holds is None else builder.choose(holds, made, [before])
-        return tensor.InsertSliceOp(after, out, dynamic, [], [], static, ones, ones).result
+    @staticmethod
+    def _vector(element: Callable[[Index], ir.Value], item: Index) -> ir.Value:
+        return builder.from_elements([element(item)])

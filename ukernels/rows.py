@@ -8,6 +8,7 @@ is nowhere: of a place beyond the cache nothing is written.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from iree.compiler import ir
 from iree.compiler.dialects import scf, tensor, util, vector
@@ -130,8 +131,14 @@ class Rows:
             place = (self._place(table, group, row) + part * -places).here
             start = group * (self.rows * self.size) + item * self.piece
             is_here = place < places
-            at = [builder.select(is_here, place, 0).value, piece.value]
-            return [[self._put(*each, start, is_here, at) for each in zip(new, caches, strict=True)]]
+            at: list[Index | int] = [0, builder.select(is_here, place, 0), piece]
+            pairs = zip(new, caches, strict=True)
+            return [
+                [
+                    builder.inserted(cache, at, self.piece, partial(self._piece, of, start), is_here)
+                    for of, cache in pairs
+                ]
+            ]
 
         count = Index.of(self.rows * lanes)
         (made,) = builder.loop(count, put, outs, start=thread, step=self.threads)
@@ -147,17 +154,6 @@ class Rows:
         whole = vector.BitCastOp(ir.VectorType.get([1], kind), halves).result
         return Index.of(builder.element(whole, 0)) + row * self.step + self.number
 
-    def _put(self, new: ir.Value, cache: ir.Value, start: Index, is_here: ir.Value, at: Values) -> ir.Value:
-        """Returns a cache with a piece of a row, if its position is in this part."""
-        shape, dynamic = [1, 1, self.piece], [0, build.DYNAMIC, build.DYNAMIC]
-        kind = build.tensor_type(shape, self.element)
-        before = tensor.ExtractSliceOp(kind, cache, at, [], [], dynamic, shape, [1] * 3).result
-
-        def loaded() -> Values:
-            value = builder.load(new, [start], self.piece)
-            value = vector.ShapeCastOp(ir.VectorType.get(shape, kind.element_type), value).result
-            origin, identity = [build.constant_index(0)] * 3, ir.AffineMap.get_identity(3)
-            return [vector.TransferWriteOp(kind, value, before, origin, identity, [True] * 3).result]
-
-        (after,) = builder.choose(is_here, loaded, [before])
-        return tensor.InsertSliceOp(after, cache, at, [], [], dynamic, shape, [1] * 3).result
+    def _piece(self, new: ir.Value, start: Index) -> ir.Value:
+        """Loads a piece of a new row."""
+        return builder.load(new, [start], self.piece)

@@ -48,6 +48,9 @@ _FEW = 256 * 32
 """The number of queries for each wave of a workgroup from which on all compute units have one of the latter."""
 _SPLITS = 1024
 """The number of workgroups that saturate memory, with several KB in flight each."""
+_ALONE, _HALF, _HALF_BYTES = 192, 128, 2**19
+"""The number of heads of keys from which on a workgroup has all of one; and from which on it does if these are not more
+bytes: half of the compute units ask for somewhat less than memory gives, and nothing is to be combined."""
 _FORM = ("ntd", "nld", "nlv")
 """The axes of queries, keys and values."""
 
@@ -206,8 +209,11 @@ def _kernel(form: Form) -> Attention:
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
-    splits = _splits(heads // group, keys)
-    decode = Decode(heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages)
+    result = str(build.element(form.result)) if _is_alone(heads // group, (key.stored, value.stored), keys) else ""
+    splits = _splits(heads // group, keys, attention_decode.MOST_WAVES if result else attention_decode.MOST_SPLITS)
+    decode = Decode(
+        heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages, result
+    )  # fmt: skip
     return Attention(form.result, decode, operands, mask.guard, is_spelled)
 
 
@@ -300,9 +306,16 @@ def _in_halves(position: Element) -> Stored | None:
     return Stored(f"i{half}", (*(size for size, _ in kept), 2), (*(each for _, each in kept), Subscript("", 1, 2)))
 
 
-def _splits(heads: int, keys: int | None) -> int:
+def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None) -> bool:
+    """Returns whether a workgroup has all of a head of keys."""
+    if heads < _HALF or keys is None:
+        return heads >= _ALONE
+    return heads >= _ALONE or sum(each.bytes for each in cached) // heads <= _HALF_BYTES
+
+
+def _splits(heads: int, keys: int | None, most: int) -> int:
     """Returns the number of parts of the keys: enough to occupy all compute units, each of a least number of keys."""
-    wanted = min(attention_decode.MOST_SPLITS, -(-_SPLITS // heads))
+    wanted = min(most, -(-_SPLITS // heads))
     if keys is not None:
         wanted = min(wanted, -(-keys // attention.KEYS))
     return max(wanted, 2 if heads == 1 else 1)

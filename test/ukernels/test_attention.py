@@ -116,8 +116,8 @@ class Attention:
         result = np.einsum("bhtl,bhlv->bhtv", weights / weights.sum(-1, keepdims=True), v)
         return result.reshape(-1, *result.shape[2:])
 
-    def check(self, *sizes: Mapping[str, int], seed: int = 0) -> None:
-        """Checks a result for each of some dynamic sizes."""
+    def check(self, *sizes: Mapping[str, int], seed: int = 0) -> mxcomp.Program:
+        """Checks a result for each of some dynamic sizes, and returns the program."""
         program, rng = self.program(), np.random.default_rng(seed)
         for case in [replace(self, **each) for each in sizes or [{}]]:
             operands = [*case.operands(rng), *case.masks(rng)]
@@ -126,11 +126,26 @@ class Attention:
             assert found.shape == expected.shape and found.dtype == TYPES[self.result or self.type]
             error = np.abs(found.astype(np.float64) - expected).max()
             assert error <= TOLERANCE[self.type] * np.abs(operands[2].astype(np.float64)).max()
+        return program
 
 
 def test_grouped_queries() -> None:
     """Two steps of 32 keys in each of 64 parts, for a whole fragment of queries; keys of a head apart."""
     Attention(2, 16, 1, 64 * 2 * 32, 64, by_head=False).check()
+
+
+def test_a_workgroup_for_each_head() -> None:
+    """Of many heads of keys a workgroup has all of one: one dispatch, whose last wave has keys that fill no step."""
+    case = Attention(96, 2, 1, 100, 48, batch=2)
+    assert len(case.check().report.launches) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["rows that fill no fragment", "values of pieces", "f16", "results in f32"])
+def test_cases_of_a_workgroup_for_each_head(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.setattr("mxcomp.matching.attention._ALONE", 1)
+    monkeypatch.setattr("mxcomp.matching.attention._HALF", 1)
+    CASES[case].check()
 
 
 @pytest.mark.slow
