@@ -108,6 +108,11 @@ class ResultTiles:
         rows, columns = (swizzle.tiles(dim, size) for dim, size in enumerate(self.sizes))
         return [self.rows or rows, self.columns or columns]
 
+    def is_whole(self, dim: int) -> bool:
+        """Returns whether a size is known, and tiles have no padding along it."""
+        size, tile = self.sizes[dim], self.layout.packing(ACC).tile_shape[dim]
+        return size is not None and size % tile == 0 and self.counts[dim] == size // tile
+
     def type(self, element: str, limits: list[ir.Value | None] | None = None) -> ir.RankedTensorType:
         """Returns the type of the row-major result, with a dynamic size wherever a limit is a value."""
         known = limits or [None, None]
@@ -204,7 +209,8 @@ def with_epilogue(
     """Returns the fused consumers on packed accumulator tiles. Their other operands are read at the element's
     coordinates.
 
-    Of some of that, which they read at the same place, there are `packed` tiles instead.
+    Of some of that, which they read at the same place, there are `packed` tiles instead; and what has no padding, where
+    lanes have neighbours in rows, is read in tiles, of which IREE makes loads as wide as stores.
 
     On the result after unpacking they would make code generation spill the accumulator. In the padding, which
     unpacking drops, the last element is read again.
@@ -214,7 +220,10 @@ def with_epilogue(
     batch = len(tiles.problem.batch)
     coordinates = [ir.AffineExpr.get_dim(2 + i) for i in range(len(swizzle.packed_shape))]
     outer, maps = list(epilogue.operands)[1:-1], (indexing_maps(epilogue) or [])[1:-1]
-    together = [value for value in outer if value in packed]
+    in_tiles = {number: (packed[value], None) for number, value in enumerate(outer) if value in packed}
+    for number, (value, affine_map) in enumerate(zip(outer, maps, strict=True)):
+        if number not in in_tiles and (found := _in_tiles(value, affine_map, tiles, len(shape))) is not None:
+            in_tiles[number] = found
 
     def position(source_dim: int, loops: list[ir.Value]) -> ir.Value:
         tile, size = swizzle.tile_shape[source_dim], tiles.sizes[source_dim]
@@ -229,7 +238,7 @@ def with_epilogue(
             limit = sizes.rows_and_columns[source_dim]
             assert limit is not None
             return build.clamp(index(map(bool, strides), first), limit)
-        if tiles.counts[source_dim] == size // tile and size % tile == 0:
+        if tiles.is_whole(source_dim):
             return index(map(bool, strides), first)
         # The first element of a piece decides whether all of it is padding, so that a lane can load it at once.
         # A piece of gate and up has half of each, which IREE would read again for each part that it stores.
@@ -242,12 +251,45 @@ def with_epilogue(
         coordinates = [*loops[:batch], *(position(source_dim, loops[batch:]) for source_dim in tiles.dims)]
         tiles_at = iter(others)
         given = [
-            next(tiles_at) if value in packed else _read(value, affine_map, coordinates)
-            for value, affine_map in zip(outer, maps, strict=True)
+            next(tiles_at) if number in in_tiles else _read(value, affine_map, coordinates)
+            for number, (value, affine_map) in enumerate(zip(outer, maps, strict=True))
         ]
         return inline(epilogue, [element, *given], approximated)
 
-    return build.elementwise(result, [tiled, *(packed[value] for value in together)], body, counts)
+    ordered = [in_tiles[number] for number in sorted(in_tiles)]
+    inputs, identity = [tiled, *(value for value, _ in ordered)], ir.AffineMap.get_identity(len(shape))
+    of_inputs = [identity, *(each or identity for _, each in ordered), identity]
+    init, kinds = build.empty(result, counts), ["parallel"] * len(shape)
+    return build.generic(result, inputs, init, of_inputs, kinds, lambda *given: body(*given[:-1])).results[0]
+
+
+def _in_tiles(
+    value: ir.Value, affine_map: ir.AffineMap, tiles: ResultTiles, rank: int
+) -> tuple[ir.Value, ir.AffineMap] | None:
+    """Returns an operand of consumers in tiles, with its indexing map.
+
+    None where lanes have no neighbours of it, or it has padding.
+    """
+    if tiles.problem.batch or tiles.transposed or not tiles.layout.lane_columns:
+        return None
+    swizzle, sources = tiles.layout.packing(ACC), list[int]()
+    for each in affine_map.results:
+        source = tiles.dims[ir.AffineDimExpr(each).position] if isinstance(each, ir.AffineDimExpr) else None
+        if source is None or source in sources or not tiles.is_whole(source):
+            return None
+        sources.append(source)
+    if not sources or gathers.find(value) is not None:
+        return None
+    sizes, groups, dims = list[int](), list[list[int]](), list[int]()
+    for source in sources:
+        strides = swizzle.strides(source)
+        inner = sorted((i for i, stride in enumerate(strides) if stride), key=lambda i: -strides[i])
+        groups.append(list(range(len(sizes), len(sizes) + 1 + len(inner))))
+        sizes += [tiles.counts[source] or 0, *(swizzle.packed_shape[i] for i in inner)]
+        dims += [source, *(2 + i for i in inner)]
+    kind = build.tensor_type(sizes, build.element(value))
+    expanded = tensor.ExpandShapeOp(kind, value, groups, [], sizes).result
+    return expanded, ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(i) for i in dims])
 
 
 def _piece(strides: Sequence[int], sizes: Sequence[int], extent: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,6 +16,9 @@ from modules import Matmul, source
 from spread import quick_if
 
 import mxcomp
+import mxcomp.ir as mx
+from mxcomp import formats
+from mxcomp.formats import E2M1
 from mxcomp.measuring.assembly import FLAG, read_dump
 
 HERE = Path(__file__).parent
@@ -128,3 +132,30 @@ def test_dynamic_m(epilogue: Epilogue) -> None:
     program = mxcomp.compile(text_of(Matmul(64, 320, 128, dynamic_m=True), epilogue, factor))
     for m in (1, 77, 256):
         check(program, Matmul(m, 320, 128, dynamic_m=True), epilogue, factor)
+
+
+def test_loads_of_a_residual() -> None:
+    """A lane loads what it has of a row of whole tiles in one piece, also in 16 bits."""
+    rng = np.random.default_rng(0)
+    m, n, k = 64, 256, 512
+    codes = [rng.integers(0, 256, (rows, k // 2), np.uint8) for rows in (m, n)]
+    scales = [np.full((rows, k // 32), 127, np.uint8) for rows in (m, n)]
+    residual = rng.standard_normal((m, n)).astype(ml_dtypes.bfloat16)
+
+    def layer(*given: Any) -> Any:
+        left, left_scales, right, right_scales, other = given
+        product = mx.scaled_matmul(mx.operand(left, left_scales, E2M1), mx.operand(right, right_scales, E2M1))
+        return mx.elementwise(mx.add, other, product, result="bf16")
+
+    operands = [f"{rows}x{size}xi8" for rows in (m, n) for size in (k // 2, k // 32)]
+    module = mx.module(layer, *operands, f"{m}x{n}xbf16")
+    program = mxcomp.compile(module, ukernels="mx_f4E2M1FN_f4E2M1FN_f32_m64_n128_k512")
+    given = [each.view(np.int8) for pair in zip(codes, scales, strict=True) for each in pair]
+    (result,) = program.run(*given, residual)
+    lhs, rhs = (
+        formats.dequantise(formats.unpack_bits(each, E2M1), of, E2M1) for each, of in zip(codes, scales, strict=True)
+    )
+    expected = lhs @ rhs.T + residual.astype(np.float32)  # in f32, which has products
+    np.testing.assert_array_equal(result, expected.astype(ml_dtypes.bfloat16))
+    counters = program.profile(*given, residual, execute=False).dispatches[-1].counters
+    assert counters["global.load"] * 1024 == counters["global.load.bytes"]
