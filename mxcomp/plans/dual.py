@@ -12,31 +12,28 @@ computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
 from mxcomp.options import FASTEST, OFF
 from mxcomp.packing.result_tiles import UNROLL
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
-from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, cheapest, fused_norm_us, of_bits
+from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, cheapest, fused_norm_us, variant
 from mxcomp.plans.joint import Joint
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
-from mxcomp.registry import Registry
-from mxcomp.selection.quantising import modelled_us, separate_us, takes, times
+from mxcomp.selection.quantising import separate_us, takes, times
 from mxcomp.selection.ranking import fastest
 
 
 @dataclass(frozen=True)
 class Dual(Joint, FusedQuant):
-    """`dual_ukernel` computes both; each of them quantises by itself if they cannot be in one dispatch after all."""
+    """`fused` computes both; each of them quantises by itself if they cannot be in one dispatch after all."""
 
     plan: str = "dual"
-    dual_ukernel: str = ""
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
@@ -57,27 +54,24 @@ class Dual(Joint, FusedQuant):
         chosen, norm, us = cheapest(timed, found, context, 1, named)
         note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}, for matmul {site.partner} as well"
         note += f", modelled {us:.1f} µs for both" if us is not None else ""
-        plan = cls.of(best, dual_ukernel=chosen.name, partner=site.partner, note=note, reason=None, norm=norm)
-        plan = plan.with_instance(chosen, registry, fused=replace(chosen, matrices=1).name)
+        plan = cls.of(best, partner=site.partner, note=note, reason=None, norm=norm).with_instance(chosen, registry)
         return Proposal(plan) if named else Proposal(plan, us, separate)
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
-        """Returns modelled µs of both."""
-        return modelled_us(registry[self.dual_ukernel], problem, result_bytes)
+    @property
+    def apart(self) -> FusedQuant:
+        return FusedQuant.of(self, fused=variant(self.fused, matrices=1))
 
     def of_bits(self, bits: int) -> Tiled:
-        found, other = super().of_bits(bits), of_bits(self.dual_ukernel, bits)
-        if not isinstance(found, Dual):
-            return found
-        return FusedQuant.of(found) if other is None else replace(found, dual_ukernel=other)
+        found = super().of_bits(bits)
+        return found if isinstance(found, Dual) else self.apart.of_bits(bits)
 
     @property
     def joint_kernel(self) -> str:
-        return self.dual_ukernel
+        return self.fused
 
     def of_both(self, matmul: Matmul, other: Matmul) -> Sequence[ir.Value]:
         inputs, kind = [*matmul.packed, *other.packed[1:]], self.tiles(matmul).accumulators
-        return self.by_kernel(self.dual_ukernel, inputs, matmul, kind, UNROLL, count=2)
+        return self.by_kernel(self.fused, inputs, matmul, kind, UNROLL, count=2)
 
 
 def _separate_us(best: Plan, found: Activations, site: Site, context: Context) -> float | None:

@@ -105,7 +105,7 @@ class FusedQuant(Tiled):
         return DataTiled.of(self)
 
     def of_bits(self, bits: int) -> Tiled:
-        other = of_bits(self.fused, bits)
+        other = variant(self.fused, bits=bits)
         return self.unfused if other is None else replace(self, fused=other)
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
@@ -171,10 +171,15 @@ SINGLES, PAIRS = ([each for each in _KNOWN.values() if each.matrices == count] f
 """The ukernels that quantise the LHS of one matmul, and for two."""
 
 
-def of_bits(ukernel: str, bits: int) -> str | None:
-    """Returns the name of the variant of a ukernel for activations of so many bits; None where there is none."""
-    other = None if ukernel not in _KNOWN else replace(_KNOWN[ukernel], bits=bits).name
-    return ukernel if ukernel not in _KNOWN else other if other in _KNOWN else None
+def variant(ukernel: str, **entries: Any) -> str | None:
+    """Returns the name of a ukernel's variant of other bits, or matrices; None where there is none.
+
+    A name that is not known is its own.
+    """
+    if ukernel not in _KNOWN:
+        return ukernel
+    other = replace(_KNOWN[ukernel], **entries).name
+    return other if other in _KNOWN else None
 
 
 def cheapest(

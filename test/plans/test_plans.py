@@ -65,7 +65,7 @@ def test_an_attribute_keeps_it(registry: Registry) -> None:
         DataTiled.of(tiled, index=3, gathered=(1, 3), skips=True, limits={"m": 64, "bytes": 2**31}, note="why"),
         SplitK.of(tiled, parts=4),
         fused,
-        Dual.of(fused, dual_ukernel="mx_dual", partner=2),
+        Dual.of(fused, fused="mx_dual", partner=2),
         DualPacked.of(tiled, partner=2, alone=tiled),
         GroupedExperts.of(tiled, transposed=True, requantised_for=1),
         MultiM.of_versions([(16, tiled), (None, tiled)], index=1, limits={"m": 64}),
