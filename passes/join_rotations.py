@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
 from mxcomp.mlir import attributes, build, composing, graph
@@ -171,11 +171,10 @@ def _together_in_rows(results: list[ir.Value]) -> list[ir.Value]:
         _configure(value.owner.operation, sum(rows), size or 1)
         region.returned = [value]
     for result, count, end in zip(results, rows, accumulate(rows), strict=True):
-        part = build.tensor_type([count, size], kind.element_type)
-        piece = tensor.ExtractSliceOp(part, region.results[0], [], [], [], [end - count, 0], [count, size], [1, 1])
-        whole = ir.RankedTensorType(result.type)
-        groups = [list(range(whole.rank - 1)), [whole.rank - 1]]
-        made.append(tensor.ExpandShapeOp(whole, piece.result, groups, [], list(whole.shape)).result)
+        piece = build.part(region.results[0], [end - count, 0], [count, size or 1])
+        sizes = build.static_sizes(result)
+        *outer, last = range(len(sizes))
+        made.append(build.expand(piece, sizes, [outer, [last]]))
     return made
 
 

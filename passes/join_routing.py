@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
@@ -126,30 +125,14 @@ def _replace(ranking: ir.Operation, found: Chain) -> None:
     inside, values = set(found.ops), [value for op in found.ops for value in op.results]
     sources = [(value, source) for value in values if (source := _source(value, inside)) in found.values]
     with standing.named(ranking, "routing", "routing"), ir.InsertionPoint.after(found.ops[-1]):
-        operands = [_flat(value) for value in found.operands]
+        operands = [build.flat(value) for value in found.operands]
         made = standing.dispatch(found, operands, found.result_types(), found.threads)
         results = {
-            value: _first(build.collapse(result, [[0, 1]]), chain.size(value))
+            value: build.part(build.collapse(result, [[0, 1]]), [0], [chain.size(value)])
             for value, result in zip(found.values, made, strict=True)
         }
         for value, source in sources:
-            value.replace_all_uses_with(_shaped(results[source], value))
+            value.replace_all_uses_with(build.reshaped(results[source], build.static_sizes(value)))
     for op in reversed(found.ops):
         if not any(True for value in op.results for _ in value.uses):
             op.erase()
-
-
-def _flat(value: ir.Value) -> ir.Value:
-    rank = len(build.static_sizes(value))
-    return value if rank == 1 else build.collapse(value, [list(range(rank))])
-
-
-def _first(value: ir.Value, count: int) -> ir.Value:
-    kind = build.tensor_type([count], build.element(value))
-    return value if value.type == kind else tensor.ExtractSliceOp(kind, value, [], [], [], [0], [count], [1]).result
-
-
-def _shaped(flat: ir.Value, like: ir.Value) -> ir.Value:
-    kind = ir.RankedTensorType(like.type)
-    whole = [list(range(kind.rank))]
-    return flat if kind.rank == 1 else tensor.ExpandShapeOp(kind, flat, whole, [], list(kind.shape)).result

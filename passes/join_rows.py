@@ -23,7 +23,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.mlir import attributes, build, composing, graph
 from mxcomp.mlir.attributes import ROWS
@@ -123,8 +122,7 @@ def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
             kernel, [*taken, table], kernel.result_types(rows.groups), kernel.threads, [*caches, None]
         )
         *written, computed = made
-        whole, flat = ir.RankedTensorType(other.type), build.collapse(computed, [[0, 1]])
-        value = tensor.ExpandShapeOp(whole, flat, [list(range(whole.rank))], [], list(whole.shape)).result
+        value = build.reshaped(computed, build.static_sizes(other))
     other.replace_all_uses_with(value)
     for before, after in zip(region.results, written, strict=True):
         before.replace_all_uses_with(after)

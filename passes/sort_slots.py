@@ -28,7 +28,7 @@ from mxcomp.layout.units import LANES
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.routing import scalars as s
-from mxcomp.routing.loops import part, tabled
+from mxcomp.routing.loops import tabled
 from mxcomp.routing.sorting import SORTING
 from mxcomp.routing.sorting_kernel import Sorting
 
@@ -71,6 +71,6 @@ def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
         op.attributes[attributes.KERNEL] = ir.StringAttr.get(sorting.text())
         region.returned = [op.results[0]]
     return [
-        part(region.results[0], [start], [size or 0 for size in build.static_sizes(table)])
+        build.part(region.results[0], [start], [size or 0 for size in build.static_sizes(table)])
         for start, table in zip(sorting.starts, tables, strict=True)
     ]

@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, cf, tensor
+from iree.compiler.dialects import arith, cf
 
 from mxcomp.matching import attention, positions
 from mxcomp.matching.attention import Attention
@@ -185,15 +185,14 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     with standing.named(op, "attention", "attention"):
         parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
     if kernel.result:
-        flat = build.collapse(parts[0], [[0, 1]])
-        return tensor.ExpandShapeOp(result, flat, [[0, 1, 2]], [], list(result.shape)).result
+        return build.reshaped(parts[0], result.shape)
     combine = Combine(
         kernel.heads * kernel.queries, kernel.rows, kernel.stored, kernel.value_size, kernel.splits,
         str(result.element_type),
     )  # fmt: skip
     with standing.named(op, "attention", "combine"):
         (rows,) = standing.dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
-    return tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], [], list(result.shape)).result
+    return build.expand(rows, result.shape, [[0, 1], [2]])
 
 
 def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
@@ -210,14 +209,10 @@ def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, o
         rows = build.collapse(tiles, [*groups, list(range(len(groups), kernel.result_type.rank))])
         if rows.type == result:
             return rows
-        return tensor.ExpandShapeOp(result, rows, [[0, 1], [2]], sizes, list(result.shape)).result
-    flat = build.collapse(tiles, [list(range(ir.RankedTensorType(tiles.type).rank))])
+        return build.expand(rows, result.shape, [[0, 1], [2]], sizes)
     heads, queries, size = result.shape
-    rows = build.tensor_type([heads, -(-queries // kernel.tile) * kernel.tile, size], result.element_type)
-    whole = tensor.ExpandShapeOp(rows, flat, [[0, 1, 2]], [], list(rows.shape)).result
-    if rows == result:
-        return whole
-    return tensor.ExtractSliceOp(result, whole, [], [], [], [0, 0, 0], list(result.shape), [1, 1, 1]).result
+    whole = build.reshaped(tiles, [heads, -(-queries // kernel.tile) * kernel.tile, size])
+    return build.part(whole, [0, 0, 0], result.shape)
 
 
 def _size(value: ir.Value, stored: Stored, axis: str) -> ir.Value:

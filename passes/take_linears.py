@@ -27,7 +27,6 @@ from dataclasses import replace
 from itertools import accumulate
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.matching import linears, norms
 from mxcomp.matching.linears import Product
@@ -175,16 +174,12 @@ def _flat(value: ir.Value, rows: range) -> ir.Value:
 
 def _part(value: ir.Value, start: int, columns: int) -> ir.Value:
     """Returns some columns of a result."""
-    *rows, whole = [size or 0 for size in build.static_sizes(value)]
-    if columns == whole:
-        return value
-    kind = build.tensor_type([*rows, columns], build.element(value))
-    offsets, sizes = [*(0 for _ in rows), start], [*rows, columns]
-    return tensor.ExtractSliceOp(kind, value, [], [], [], offsets, sizes, [1] * len(sizes)).result
+    *rows, _ = [size or 0 for size in build.static_sizes(value)]
+    return build.part(value, [*(0 for _ in rows), start], [*rows, columns])
 
 
 def _shaped(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
     """Returns a result with the dimensions of what it replaces."""
     rank, flat = kind.rank, len(build.static_sizes(value))
     groups = [list(range(rank))] if flat == 1 else [list(range(rank - 1)), [rank - 1]]
-    return value if rank == flat else tensor.ExpandShapeOp(kind, value, groups, [], list(kind.shape)).result
+    return value if rank == flat else build.expand(value, list(kind.shape), groups)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.dialects import func, tensor
+from iree.compiler.dialects import func
 
 from mxcomp.formats import element_format
 from mxcomp.ir.attention import LINEAR, Form, attention, padded
@@ -242,27 +242,16 @@ def _replace(found: _Attention, kernel: MxAttention) -> None:
                 kernel.heads * kernel.queries, kernel.queries, (kernel.waves * kernel.columns, ROWS),
                 kernel.value_size, kernel.splits, str(result.element_type),
             )  # fmt: skip
-            parts = [_shaped(_flat(each), kind.shape) for each, kind in zip(results, combine.inputs, strict=True)]
+            parts = [build.reshaped(each, kind.shape) for each, kind in zip(results, combine.inputs, strict=True)]
             with standing.named(root, "attention", "combine"):
                 results = standing.dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
-            whole = _shaped(_flat(results[0]), [kernel.heads, kernel.queries, kernel.value_size])
+            whole = build.reshaped(results[0], [kernel.heads, kernel.queries, kernel.value_size])
         else:
-            whole = _shaped(_flat(results[0]), [kernel.heads, kernel.tiles * kernel.tile, kernel.value_size])
-        if whole.type.shape[1] != kernel.queries:
-            kind = build.tensor_type([kernel.heads, kernel.queries, kernel.value_size], result.element_type)
-            whole = tensor.ExtractSliceOp(kind, whole, [], [], [], [0, 0, 0], list(kind.shape), [1, 1, 1]).result
-        value = _shaped(_flat(whole), result.shape)
+            whole = build.reshaped(results[0], [kernel.heads, kernel.tiles * kernel.tile, kernel.value_size])
+        kept = build.part(whole, [0, 0, 0], [kernel.heads, kernel.queries, kernel.value_size])
+        value = build.reshaped(kept, result.shape)
     replaced.results[0].replace_all_uses_with(value)
     graph.erase_unused([replaced.results[0]])
-
-
-def _flat(value: ir.Value) -> ir.Value:
-    return build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
-
-
-def _shaped(flat: ir.Value, shape: Sequence[int]) -> ir.Value:
-    kind = build.tensor_type(shape, build.element(flat))
-    return tensor.ExpandShapeOp(kind, flat, [list(range(len(shape)))], [], list(shape)).result
 
 
 def _operands(found: _Attention, kernel: MxAttention) -> list[ir.Value]:
@@ -290,7 +279,7 @@ def _bytes(scales: ir.Value) -> ir.Value:
 def _ordered(value: ir.Value, factors: Sequence[tuple[str, int]], order: str) -> ir.Value:
     """Returns a tensor whose elements have these factors, with the factors reordered."""
     names, sizes = [name for name, _ in factors], dict(factors)
-    split = _shaped(_flat(value), [size for _, size in factors])
+    split = build.reshaped(value, [size for _, size in factors])
     turned = build.empty(build.tensor_type([sizes[name] for name in order], build.element(value)))
     moved = build.transpose(split, turned, [names.index(name) for name in order])
     return build.collapse(moved, [list(range(len(order)))])

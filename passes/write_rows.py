@@ -27,7 +27,6 @@ from dataclasses import asdict, replace
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.matching import updates
 from mxcomp.matching.updates import SCATTER, Update
@@ -162,7 +161,8 @@ def _replace(same: Sequence[_Found]) -> None:
     kernel = replace(kernel, caches=len(same))
     last = same[-1][0].op
     with ir.InsertionPoint(last), last.location:
-        caches = [_cache(each, kernel) for each, _ in same]
+        shape = kernel.result_types(kernel.workgroups)[0].shape
+        caches = [build.reshaped(each.cache, shape) for each, _ in same]
         rows = [_rows(each) for each, _ in same]
         with standing.named(last, "cache", "rows"):
             written = standing.dispatch(
@@ -175,21 +175,6 @@ def _replace(same: Sequence[_Found]) -> None:
             _use(each, value)
 
 
-def _flat(value: ir.Value) -> ir.Value:
-    return build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
-
-
-def _cache(update: Update, kernel: Rows) -> ir.Value:
-    """Returns a cache as the kernel takes it."""
-    return _shaped(update.cache, kernel.result_types(kernel.workgroups)[0])
-
-
-def _shaped(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
-    """Returns the same elements as a tensor of this type."""
-    flat, shape = _flat(value), list(kind.shape)
-    return tensor.ExpandShapeOp(kind, flat, [list(range(len(shape)))], [], shape).result
-
-
 def _rows(update: Update) -> ir.Value:
     """Returns new rows, contiguous, in the order of a cache."""
     value, order = update.rows, list(update.rows_order)
@@ -198,7 +183,7 @@ def _rows(update: Update) -> ir.Value:
         whole = [i for i, size in enumerate(sizes) if size == 1] + order
         kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
         value = build.transpose(value, build.empty(kind), whole)
-    return _flat(value)
+    return build.flat(value)
 
 
 def _halves(update: Update) -> ir.Value:
@@ -212,7 +197,7 @@ def _halves(update: Update) -> ir.Value:
 def _use(update: Update, written: ir.Value) -> None:
     """Replaces an update, and transposes behind it, by a cache."""
     op, kind = update.op, ir.RankedTensorType(update.cache.type)
-    value = _shaped(written, kind)
+    value = build.reshaped(written, kind.shape)
     back = tuple(update.order.index(dim) for dim in range(kind.rank))
     for use in list(op.results[0].uses):
         user = use.owner.operation

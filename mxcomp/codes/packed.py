@@ -91,11 +91,9 @@ def dense(codes: ir.Value, kind: ir.Type, location: ir.Location) -> ir.Value:
 def _words_of_rows(codes: ir.Value, bits: int, sizes: list[ir.Value]) -> ir.Value:
     """Returns […, K/32, words] i64 from codes […, K]."""
     *rows, last = build.static_sizes(codes)
-    element = ir.RankedTensorType(codes.type).element_type
     if last != _GROUP:
-        blocked = build.tensor_type((*rows, (last or 0) // _GROUP, _GROUP), element)
         groups = [*([i] for i in range(len(rows))), [len(rows), len(rows) + 1]]
-        codes = tensor.ExpandShapeOp(blocked, codes, groups, sizes, list(blocked.shape)).result
+        codes = build.expand(codes, (*rows, (last or 0) // _GROUP, _GROUP), groups, sizes)
     return words(codes, bits, 1, sizes)
 
 

@@ -160,11 +160,11 @@ def _weights(scores: ir.Value, form: Form) -> Quantised:
     if is_linear:
         one = arith.ConstantOp(ir.Type.parse(SCALE), 1.0).result
         ones = build.filled(one, build.tensor_type((heads, rows, blocks), SCALE))
-        return _expanded(powers, [[0], [1], [2, 3]], (heads, rows, blocks, MX_BLOCK)), ones
+        return build.expand(powers, (heads, rows, blocks, MX_BLOCK), [[0], [1], [2, 3]]), ones
     elements, scales = quantise(build.collapse(powers, [[0, 1], [2]]), element, "rceil")
     return (
-        _expanded(elements, [[0, 1], [2], [3]], (heads, rows, blocks, MX_BLOCK)),
-        _expanded(scales, [[0, 1], [2]], (heads, rows, blocks)),
+        build.expand(elements, (heads, rows, blocks, MX_BLOCK), [[0, 1], [2], [3]]),
+        build.expand(scales, (heads, rows, blocks), [[0, 1], [2]]),
     )
 
 
@@ -205,11 +205,6 @@ def _maps(loops: int, *operands: Sequence[int]) -> list[ir.AffineMap]:
     return [ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]) for dims in operands]
 
 
-def _expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> ir.Value:
-    kind = build.tensor_type(shape, build.element(value))
-    return tensor.ExpandShapeOp(kind, value, groups, [], list(shape)).result
-
-
 def quantised_attention(
     queries: ir.Value,
     keys: ir.Value,
@@ -241,8 +236,8 @@ def quantised_attention(
         elements, scales = quantise(build.collapse(value, [list(range(rank - 1)), [rank - 1]]), element, mode)
         blocks = shape[-1] // MX_BLOCK
         return (
-            _expanded(elements, [[0, 1], [2], [3]], (*shape[:-1], blocks, MX_BLOCK)),
-            _expanded(scales, [[0, 1], [2]], (*shape[:-1], blocks)),
+            build.expand(elements, (*shape[:-1], blocks, MX_BLOCK), [[0, 1], [2], [3]]),
+            build.expand(scales, (*shape[:-1], blocks), [[0, 1], [2]]),
         )
 
     turned = build.empty(build.tensor_type((batch, key_heads, value_size, behind), build.element(values)))
@@ -256,7 +251,7 @@ def quantised_attention(
     if kind != ir.F32Type.get():
         narrow = ir.RankedTensorType.get(ir.RankedTensorType(result.type).shape, kind)
         result = build.elementwise(narrow, [result], lambda value: arith.TruncFOp(kind, value).result)
-    split = _expanded(result, [[0, 1], [2, 3], [4]], (batch, key_heads, heads // key_heads, count, value_size))
+    split = build.expand(result, (batch, key_heads, heads // key_heads, count, value_size), [[0, 1], [2, 3], [4]])
     return build.collapse(split, [[0], [1, 2], [3], [4]])
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith
 
 from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.ir import quantisation
@@ -45,7 +45,4 @@ def dequantised(elements: ir.Value, scales: ir.Value, element: str, result: str)
 
 
 def _expanded(value: ir.Value, sizes: list[int | None], outer: int) -> ir.Value:
-    if outer == 1:
-        return value
-    kind = build.tensor_type(sizes, build.element(value))
-    return tensor.ExpandShapeOp(kind, value, [list(range(outer)), [outer]], [], list(kind.shape)).result
+    return value if outer == 1 else build.expand(value, sizes, [list(range(outer)), [outer]])

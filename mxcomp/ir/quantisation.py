@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import arith, math, tensor
+from iree.compiler.dialects import arith, math
 
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, E8M0_BIAS, E8M0_NAN, ElementFormat, element_format, mx_format
@@ -53,9 +53,7 @@ def quantise(value: ir.Value, element: str, mode: str = "even") -> tuple[ir.Valu
     height, columns = build.static_sizes(value)
     rows = build.dynamic_sizes(value)
     size = mx_format(fmt).size
-    blocked = build.tensor_type((height, (columns or 0) // size, size), source.element_type)
-    sizes = [build.DYNAMIC if height is None else height, *blocked.shape[1:]]
-    blocks = tensor.ExpandShapeOp(blocked, value, [[0], [1, 2]], rows, sizes).result
+    blocks = build.expand(value, (height, (columns or 0) // size, size), [[0], [1, 2]], rows)
     amax = _amax(blocks, rows)
     return _elements(blocks, amax, fmt, mode, rows), _scales(amax, fmt, mode, rows)
 

@@ -224,6 +224,32 @@ def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
     return tensor.CollapseShapeOp(kind, value, groups).result
 
 
+def expand(
+    value: ir.Value,
+    shape: Sequence[int | None],
+    groups: Sequence[Sequence[int]] | None = None,
+    sizes: Sequence[ir.Value] = (),
+) -> ir.Value:
+    """Returns `tensor.expand_shape` to dimensions in these groups, without them of a single dimension to all of them.
+
+    `sizes` are the dynamic ones.
+    """
+    kind = tensor_type(shape, element(value))
+    whole = [list(range(kind.rank))] if groups is None else groups
+    return tensor.ExpandShapeOp(kind, value, whole, sizes, list(kind.shape)).result
+
+
+def flat(value: ir.Value) -> ir.Value:
+    """Returns the elements of a tensor in a single dimension."""
+    rank = ir.RankedTensorType(value.type).rank
+    return value if rank == 1 else collapse(value, [list(range(rank))])
+
+
+def reshaped(value: ir.Value, shape: Sequence[int | None]) -> ir.Value:
+    """Returns the elements of a tensor, in order, as one of these sizes, of which none is dynamic."""
+    return flat(value) if len(shape) == 1 else expand(flat(value), shape)
+
+
 def tiles(size: int | None, tile: int) -> int | None:
     """Returns the number of tiles that cover `size`, or None if dynamic."""
     return None if size is None else -(-size // tile)
@@ -253,6 +279,14 @@ def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequenc
     sizes = [none if result.is_dynamic_dim(i) else result.get_dim_size(i) for i in range(rank)]
     dynamic = [extent for extent in extents if extent is not None]
     return tensor.ExtractSliceOp(result, value, [], dynamic, [], [0] * rank, sizes, [1] * rank).result
+
+
+def part(value: ir.Value, first: Sequence[int], shape: Sequence[int]) -> ir.Value:
+    """Returns the elements of a tensor from `first` on, of these sizes; the tensor itself if those are all."""
+    kind = tensor_type(shape, element(value))
+    steps = [1] * len(shape)
+    whole = value.type == kind
+    return value if whole else tensor.ExtractSliceOp(kind, value, [], [], [], [*first], [*shape], steps).result
 
 
 @contextmanager

@@ -228,8 +228,7 @@ def _met(activation: Callable[[ir.Value, ir.Value], ir.Value], both: ir.Value) -
     """Returns hidden activations of gate and up that alternate, f32 [B, BM, 2 · inner]: in one operation, without
     copies."""
     shape = _halved(both)
-    pairs = build.tensor_type([*shape, 2], build.element(both))
-    split = tensor.ExpandShapeOp(pairs, both, [[0], [1], [2, 3]], [], [*shape, 2]).result
+    split = build.expand(both, [*shape, 2], [[0], [1], [2, 3]])
     dims = [ir.AffineExpr.get_dim(i) for i in range(3)]
     maps = [ir.AffineMap.get(3, 0, [*dims, ir.AffineExpr.get_constant(i)]) for i in range(2)]
     result = build.tensor_type(shape, build.element(both))
@@ -299,10 +298,7 @@ def _combined(
 def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
     """Returns a tensor whose first dimension is split."""
     _, *inner = build.static_sizes(value)
-    shape = [size or 0 for size in (*outer, *inner)]
-    kind = build.tensor_type(shape, build.element(value))
-    groups = [[0, 1], *([i] for i in range(2, len(shape)))]
-    return tensor.ExpandShapeOp(kind, value, groups, [], shape).result
+    return build.expand(value, (*outer, *inner), [[0, 1], *([i + 2] for i in range(len(inner)))])
 
 
 def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
@@ -66,11 +65,10 @@ class _Completed:
 
 def _shaped(value: ir.Value, shape: tuple[int | None, ...], element: str) -> ir.Value:
     """Returns bytes with the dimensions of a packed operand."""
-    flat = build.collapse(value, [list(range(ir.RankedTensorType(value.type).rank))])
+    flat = build.flat(value)
     if element != "i8":
         flat = build.bitcast(flat, build.tensor_type(build.static_sizes(flat), element))
     sizes = list(shape)
     if element == "i8":
         sizes[-1] = build.static_sizes(value)[-1]
-    kind = build.tensor_type(sizes, element)
-    return tensor.ExpandShapeOp(kind, flat, [list(range(len(sizes)))], [], list(kind.shape)).result
+    return build.expand(flat, sizes)

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith
 
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
@@ -132,10 +132,8 @@ def _summed(parts: ir.Value) -> ir.Value:
 
 def _in_front(value: ir.Value) -> ir.Value:
     """Returns a tensor with a leading dimension of size 1."""
-    kind = ir.RankedTensorType(value.type)
-    shape = [1, *kind.shape]
-    groups = [[0, 1], *([i] for i in range(2, len(shape)))]
-    return tensor.ExpandShapeOp(build.tensor_type(shape, kind.element_type), value, groups, [], shape).result
+    shape = [1, *build.static_sizes(value)]
+    return build.expand(value, shape, [[0, 1], *([i] for i in range(2, len(shape)))])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from mxcomp.errors import InputError
 from mxcomp.mlir import build
 from mxcomp.routing import scalars as s
 from mxcomp.routing.choosing import choose
-from mxcomp.routing.loops import split, tabled
+from mxcomp.routing.loops import tabled
 from mxcomp.routing.rules import SIGMOID, SOFTMAX, Extent, Rule, deepseek_v3, gpt_oss, qwen3
 from mxcomp.routing.sorting import sort
 
@@ -128,5 +128,5 @@ models take 0.4 % longer in these blocks, on average, than in the fastest for ea
 
 def _routed(chosen: ir.Value, weights: ir.Value, extent: Extent, regions: bool) -> Routing:
     found = sort(chosen, extent, regions)
-    slots = split(found.slots, (extent.blocks, extent.block_m), [[0, 1]])
+    slots = build.expand(found.slots, (extent.blocks, extent.block_m), [[0, 1]])
     return Routing(slots, found.experts, found.positions, weights, found.valid_blocks, chosen)

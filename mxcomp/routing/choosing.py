@@ -24,7 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build
 from mxcomp.routing import scalars as s
-from mxcomp.routing.loops import reduced, split, tabled, tabled_twice
+from mxcomp.routing.loops import reduced, tabled, tabled_twice
 from mxcomp.routing.rules import SIGMOID, Rule
 
 _OUT, _NAN = 0, 1
@@ -219,7 +219,7 @@ def _kept_groups(logits: ir.Value, rule: Rule, bias: ir.Value | None, regions: b
     tokens, experts = _sizes(logits)
     size = experts // rule.groups
     shape = (tokens * rule.groups, size)
-    rows = build.collapse(split(logits, (tokens, rule.groups, size), [[0], [1, 2]]), [[0, 1], [2]])
+    rows = build.collapse(build.expand(logits, (tokens, rule.groups, size), [[0], [1, 2]]), [[0, 1], [2]])
 
     def key(x: ir.Value, _: ir.Value) -> ir.Value:
         score = s.sigmoid(s.widened(x))
@@ -234,7 +234,7 @@ def _kept_groups(logits: ir.Value, rule: Rule, bias: ir.Value | None, regions: b
     with build.dispatch_region([build.tensor_type(shape[:1], "i32")], [], regions) as region:
         pairs = [("t", each) for each in _best(tabled("te", shape, "i64", [("te", rows)], key), 2)]
         region.returned = [tabled("t", shape[:1], "i32", pairs, both)]
-    worth = split(region.results[0], (tokens, rule.groups), [[0, 1]])
+    worth = build.expand(region.results[0], (tokens, rule.groups), [[0, 1]])
 
     def is_better(mine: ir.Value, other: ir.Value) -> ir.Value:
         earlier = s.both(s.equal(other, mine), s.less(s.loop_index(2), s.loop_index(1)))

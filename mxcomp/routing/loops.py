@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build, linalg
 
@@ -66,15 +66,3 @@ def _operation(
     with ir.InsertionPoint(block):
         linalg.YieldOp(list(body(*block.arguments)))
     return list(op.operation.results)
-
-
-def split(value: ir.Value, shape: Sequence[int], groups: Sequence[Sequence[int]]) -> ir.Value:
-    """Returns a tensor of which one dimension is split into `groups`."""
-    kind = build.tensor_type(shape, build.element(value))
-    return tensor.ExpandShapeOp(kind, value, groups, [], list(shape)).result
-
-
-def part(value: ir.Value, first: Sequence[int], shape: Sequence[int]) -> ir.Value:
-    """Returns the slice from `first` on."""
-    kind, steps = build.tensor_type(shape, build.element(value)), [1] * len(shape)
-    return tensor.ExtractSliceOp(kind, value, [], [], [], list(first), list(shape), steps).result

@@ -8,7 +8,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import attributes, build
 from mxcomp.routing import scalars as s
-from mxcomp.routing.loops import part, reduced, split, tabled
+from mxcomp.routing.loops import reduced, tabled
 from mxcomp.routing.rules import Extent
 
 _ONE_TILE, _TILE, _LEAST = 1024, 512, 64
@@ -54,13 +54,13 @@ def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
     counts = _counted(tiles, regions)
     before = None if tiles.count == 1 else _before(counts, tiles)
     rows = _rows(ids, counts, before, tiles, extent, regions)
-    of_slots, valid = part(rows, [0], [extent.slots]), part(rows, [extent.slots], [1])
+    of_slots, valid = build.part(rows, [0], [extent.slots]), build.part(rows, [extent.slots], [1])
     scattered = _scattered(of_slots, extent)
     experts = _experts(scattered, ids, extent)
-    slots = part(scattered, [0], [extent.rows])
+    slots = build.part(scattered, [0], [extent.rows])
     if regions:
         of_slots, slots, experts, valid = _marked([of_slots, slots, experts, valid], ids, extent)
-    return Sorted(slots, experts, valid, split(of_slots, (extent.tokens, extent.top_k), [[0, 1]]))
+    return Sorted(slots, experts, valid, build.expand(of_slots, (extent.tokens, extent.top_k), [[0, 1]]))
 
 
 SORTING = "mxcomp.sorting"
@@ -93,7 +93,7 @@ def _tiled(ids: ir.Value, slots: int, experts: int) -> _Tiles:
             return s.select(is_slot, s.at(ids, s.select(is_slot, s.loop_index(0), slots - 1)), -1)
 
         ids = tabled("x", (count * width,), "i32", [], padded)
-    return _Tiles(count, width, experts, split(ids, (count, width), [[0, 1]]))
+    return _Tiles(count, width, experts, build.expand(ids, (count, width), [[0, 1]]))
 
 
 def _counted(tiles: _Tiles, regions: bool) -> ir.Value:
@@ -122,7 +122,7 @@ def _before(counts: ir.Value, tiles: _Tiles) -> ir.Value:
     """Returns the number of slots in earlier tiles that go to each expert, i32 [tiles + 1, E]. The last row counts all
     slots."""
     shape = tiles.count + 1, tiles.experts
-    pairs = [("he", part(counts, [0, tiles.width], [tiles.count, tiles.experts]))]
+    pairs = [("he", build.part(counts, [0, tiles.width], [tiles.count, tiles.experts]))]
 
     def earlier(count: ir.Value) -> ir.Value:
         return s.select(s.less(s.loop_index(2), s.loop_index(0)), count, 0)
@@ -135,7 +135,7 @@ def _rows(
 ) -> ir.Value:
     """Returns the sorted row of each slot, i32 [slots + 1], and as last element the number of valid blocks."""
     totals, first = (counts, [0, tiles.width]) if before is None else (before, [tiles.count, 0])
-    totals = build.collapse(part(totals, first, [1, tiles.experts]), [[0, 1]])
+    totals = build.collapse(build.part(totals, first, [1, tiles.experts]), [[0, 1]])
     shape, last = (extent.slots + 1,), extent.slots - 1
 
     def expert(_: ir.Value) -> ir.Value:
@@ -171,7 +171,7 @@ def _scattered(rows: ir.Value, extent: Extent) -> ir.Value:
     op = ir.Operation.create(
         "iree_linalg_ext.scatter",
         results=[kind],
-        operands=[slots, split(rows, (extent.slots, 1), [[0, 1]]), build.filled(s.i32(extent.slots), kind)],
+        operands=[slots, build.expand(rows, (extent.slots, 1), [[0, 1]]), build.filled(s.i32(extent.slots), kind)],
         attributes={
             "dimension_map": ir.DenseI64ArrayAttr.get([0]),
             "unique_indices": ir.BoolAttr.get(True),

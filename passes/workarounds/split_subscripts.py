@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes
@@ -108,5 +107,4 @@ def _expanded(value: ir.Value, groups: list[list[ir.AffineExpr]], sizes: dict[in
     for group, size in zip(groups, build.static_sizes(value), strict=True):
         groups_.append([len(shape) + i for i in range(len(group))])
         shape += [size] if len(group) == 1 else [sizes[ir.AffineDimExpr(loop).position] for loop in group]
-    kind = build.tensor_type(shape, build.element(value))
-    return tensor.ExpandShapeOp(kind, value, groups_, build.dynamic_sizes(value), list(kind.shape)).result
+    return build.expand(value, shape, groups_, build.dynamic_sizes(value))
