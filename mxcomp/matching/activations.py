@@ -5,7 +5,7 @@ Hidden activations of experts are computed from gate and up (`mxcomp.matching.ga
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -17,7 +17,7 @@ from mxcomp.matching import gates, norms, quantiser
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
-from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, is_inside
+from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, below, computed, is_inside
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
@@ -112,7 +112,7 @@ def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Proble
     rows = None if problem.m is None else problem.m * problem.matrices
     if problem.k is None or not all(_is_row_major(read, rows, problem.k) for read in _reads(producer)):
         return "gate and up are not read row by row"
-    hidden = next(filter(lambda node: _goes_through(producer, node), _computed(producer.elements)), None)
+    hidden = next(filter(lambda node: _goes_through(producer, node), computed([producer.elements])), None)
     if hidden is None:
         return "what is quantised is no activation of gate and up"
     return Activations(producer, source, tuple(build.static_sizes(source)), pair, hidden)
@@ -153,7 +153,7 @@ class ActivationsCache:
 def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -> Producer | None:
     """Returns the same quantiser of a single tensor that is computed by consumers fused into a matmul: the narrowest
     such tensor."""
-    ops = [node.op for node in _computed(producer.elements) if node.inside and node.start is None]
+    ops = [node.op for node in computed([producer.elements]) if node.inside and node.start is None]
     sources = [op for op in dict.fromkeys(ops) if str(build.element(op.results[0])) in SOURCE_BITS and _is_epilogue(op)]
     for op in sorted(sources, key=lambda op: SOURCE_BITS[str(build.element(op.results[0]))]):
         found = quantiser.find(elements, scales, [op])
@@ -162,16 +162,9 @@ def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -
     return None
 
 
-def _computed(node: Node) -> Iterator[Compute]:
-    if isinstance(node, Compute):
-        yield node
-        for operand in node.operands:
-            yield from _computed(operand)
-
-
 def _captures(producer: Producer) -> bool:
     """Returns whether a body captures a value that is no constant: a ukernel cannot be given any."""
-    ops = {node.op for root in producer.nodes for node in _computed(root)}
+    ops = {node.op for node in computed(producer.nodes)}
     taken = (graph.producer(user.operands[i]) for op in ops for user, i in graph.inputs(op) if user != op)
     return any(source is None or source.name != "arith.constant" for source in taken)
 
@@ -212,18 +205,8 @@ def _depends(value: ir.Value, inside: dict[ir.Value, bool]) -> bool:
 
 def _reads(producer: Producer) -> list[Read]:
     """Returns the elements that are read of tensors, each once."""
-    found: dict[tuple[ir.Value, tuple[Index, ...]], Read] = {}
-
-    def visit(node: Node) -> None:
-        if isinstance(node, Compute):
-            for operand in node.operands:
-                visit(operand)
-        else:
-            found.setdefault((node.value, node.subscripts), node)
-
-    for root in producer.nodes:
-        visit(root)
-    return list(found.values())
+    found = (node for node in below(producer.nodes) if isinstance(node, Read))
+    return list({(node.value, node.subscripts): node for node in found}.values())
 
 
 def _sizes(read: Read) -> list[int | None]:

@@ -13,7 +13,7 @@ normalisation's last step) belong to it where nothing else uses them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -22,7 +22,7 @@ from mxcomp.formats import UNLOADABLE
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, loop_sizes, only_calculates, reads_init
 
@@ -61,6 +61,18 @@ class Compute:
 Node = Read | Compute
 
 
+def below(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yields these nodes and all that they are computed from, each before its operands."""
+    for node in nodes:
+        yield node
+        yield from below(node.operands) if isinstance(node, Compute) else ()
+
+
+def computed(nodes: Iterable[Node]) -> Iterator[Compute]:
+    """Yields those of these nodes, and of what they are computed from, that are computed."""
+    return (node for node in below(nodes) if isinstance(node, Compute))
+
+
 @dataclass(frozen=True)
 class Producer:
     """The computation of elements and their scales; `readings` are all operands that were followed back."""
@@ -80,13 +92,8 @@ class Producer:
 
 def activations(nodes: Iterable[Node]) -> set[ir.Operation]:
     """Returns the elementwise operations in front of a quantiser that do not involve a scale."""
-    found: set[ir.Operation] = set()
-    for node in nodes:
-        if isinstance(node, Compute):
-            found |= activations(node.operands)
-            if node.inside and node.start is None and all(is_inside(each) for each in node.operands):
-                found.add(node.op)
-    return found
+    plain = (node for node in computed(nodes) if node.inside and node.start is None)
+    return {node.op for node in plain if all(map(is_inside, node.operands))}
 
 
 def is_inside(node: Node) -> bool:
@@ -103,13 +110,12 @@ def is_repeated(node: Node) -> bool:
 
 def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
     """Returns the tensors that nodes are computed from; `wide`: those that differ between rows and within a block."""
-    found: set[ir.Value] = set()
-    for node in nodes:
-        if isinstance(node, Compute):
-            found |= reads(node.operands, wide)
-        elif not wide or (is_inside(node) and any(index.axis == "row" for index in node.subscripts)):
-            found.add(node.value)
-    return found
+    found = [node for node in below(nodes) if isinstance(node, Read)]
+    return {
+        node.value
+        for node in found
+        if not wide or (is_inside(node) and any(index.axis == "row" for index in node.subscripts))
+    }
 
 
 def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = ()) -> Producer | None:
@@ -150,14 +156,8 @@ def _foreign(ops: dict[ir.Operation, bool]) -> set[ir.Operation]:
 def _narrow_readers(nodes: Iterable[Node]) -> set[ir.Operation]:
     """Returns the operations that read numbers below 8 bits from memory: IREE cannot gather them, as packing in order
     may."""
-    found: set[ir.Operation] = set()
-    for node in nodes:
-        if isinstance(node, Compute):
-            found |= _narrow_readers(node.operands)
-            stored = [operand.value for operand in node.operands if isinstance(operand, Read)]
-            if any(is_sub_byte(build.element(value)) for value in stored):
-                found.add(node.op)
-    return found
+    pairs = ((node.op, operand) for node in computed(nodes) for operand in node.operands)
+    return {op for op, each in pairs if isinstance(each, Read) and is_sub_byte(build.element(each.value))}
 
 
 def _users(op: ir.Operation) -> set[ir.Operation]:
@@ -193,7 +193,7 @@ class _Finder:
         return any(index.axis == "k" and index.stride < self._block for index in subscripts)
 
     def _follow(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
-        op = value.owner.operation if isinstance(value.owner, ir.Operation | ir.OpView) else None
+        op = graph.producer(value)
         if op is None or op in self._stops:
             return self._read(value, subscripts)
         if op.name in RESHAPES:
@@ -211,7 +211,8 @@ class _Finder:
             loops = loop_subscripts(op, subscripts)
             self.ops[op] = inside and not is_narrow(ir.RankedTensorType(value.type).element_type)
             return Compute(op, self._operands(op, loops, with_init=reads_init(op)), inside)
-        start, block = _filled_with(op), _reduction_loops(op, subscripts, self._block)
+        start = graph.producer(op.operands[len(op.operands) - 1], "linalg.fill")
+        block = _reduction_loops(op, subscripts, self._block)
         if inside or start is None or block is None:
             return self._read(value, subscripts)
         self.ops[op] = False
@@ -248,13 +249,6 @@ def _can_be_codes(op: ir.Operation) -> bool:
     *body, end = (view.operation for view in block.operations)
     narrow = [inner for inner in body if str(inner.results[0].type) in UNLOADABLE]
     return all(inner.name in TRUNCATIONS and inner.results[0] == end.operands[0] for inner in narrow)
-
-
-def _filled_with(op: ir.Operation) -> ir.Operation | None:
-    """Returns the linalg.fill that initialises a reduction."""
-    owner = op.operands[len(op.operands) - 1].owner
-    fill = owner.operation if isinstance(owner, ir.Operation | ir.OpView) else None
-    return fill if fill is not None and fill.name == "linalg.fill" else None
 
 
 def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...], block: int) -> list[Index] | None:
