@@ -20,6 +20,8 @@ part of it (`origins`); if its position is known only at run time, the program p
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from iree.compiler import ir
 from iree.compiler.dialects import util
 
@@ -27,7 +29,7 @@ from mxcomp.layout import LHS_SCALE, OPERAND_NAMES, DataTiledLayout, layout_entr
 from mxcomp.mlir import attributes, build, graph, variables
 from mxcomp.packing import origins
 from mxcomp.packing.origins import NotStoredError
-from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType, packing_entries, packing_from
+from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType, packing_from
 
 PACKING = "mxcomp.packing"
 """The attribute of globals made here, with the entries of their `Packing`."""
@@ -57,7 +59,7 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
         new.attributes["sym_visibility"] = ir.StringAttr.get("private")
         new.attributes["type"] = ir.TypeAttr.get(packed)
         new.attributes["initial_value"] = attributes.named_parameter(scope, packing.key, packed)
-        new.attributes[PACKING] = attributes.from_python(packing_entries(packing))
+        new.attributes[PACKING] = attributes.from_python(asdict(packing))
     return util.GlobalLoadOp(packed, symbol, is_immutable=True).result
 
 

@@ -51,7 +51,7 @@ def read(report: str | Path) -> tuple[Launch, ...]:
     """Returns the launch sites that a report of mxcomp-compile lists. Raises InputError."""
     try:
         return tuple(msgspec.json.decode(files.read(report), type=_Report).launches)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         raise InputError(
             f"{report} is no report of this version of mxcomp: mxcomp-compile --report={report} writes one"
         ) from None

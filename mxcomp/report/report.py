@@ -203,7 +203,7 @@ class Report:
             report = msgspec.convert(entries, Report)
             report.manifest = None if manifest is None else Manifest.from_entries(manifest, name)
             return report
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(
                 f"{name} is no report of this version of mxcomp ({error}): mxcomp-compile --report={name} writes one"
             ) from None

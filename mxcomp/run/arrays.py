@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
+from mxcomp.support.lazy import Lazy
 
 Item = TypeVar("Item")
 
@@ -51,7 +52,7 @@ def read_npy(path: str | Path) -> NDArray[Any]:
         raise InputError(f"{path} is not a .npy file: {_line(error)}") from None
 
 
-class Npz(Mapping[str, Item]):
+class Npz(Lazy[Item]):
     """The arrays of an .npz file by name, each converted when it is asked for. Reading raises InputError."""
 
     def __init__(self, path: str | Path, make: Callable[[NDArray[Any]], Item]) -> None:
@@ -63,20 +64,8 @@ class Npz(Mapping[str, Item]):
         except Exception as error:  # of zipfile, on damaged files
             raise InputError(f"cannot read {path}: not an .npz file: {_line(error)}") from None
         names = [name for name in self._file.namelist() if name.endswith(_SUFFIX)]
-        self._members = {name.removesuffix(_SUFFIX): name for name in names}
-        self._item = lru_cache(_KEPT)(self._read)
-
-    def __getitem__(self, key: str) -> Item:
-        return self._item(self._members[key])
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._members
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
+        read = lru_cache(_KEPT)(self._read)
+        super().__init__({name.removesuffix(_SUFFIX): partial(read, name) for name in names})
 
     def _read(self, member: str) -> Item:
         try:

@@ -7,7 +7,7 @@ and then the data, each entry aligned. IREE's own writer in Python takes all ten
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from mxcomp.errors import InputError
 from mxcomp.support import files
+from mxcomp.support.lazy import Lazy
 from mxcomp.support.progress import tracked
 from mxcomp.weights import paging
 from mxcomp.weights.views import Bytes
@@ -38,29 +39,17 @@ class Later:
     make: Callable[[], Bytes]
 
 
-class Streamed(Mapping[str, Bytes]):
-    """Tensors that are made one by one, each time that they are asked for."""
+class Streamed(Lazy[Bytes]):
+    """Tensors that are made one by one, each time that they are asked for; `sizes` are known before."""
 
     def __init__(self, tensors: Mapping[str, Later]) -> None:
-        self._tensors = dict(tensors)
-
-    def __getitem__(self, key: str) -> Bytes:
-        return self._tensors[key].make()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def size(self, key: str) -> int:
-        """Returns the bytes of a tensor without making it."""
-        return self._tensors[key].size
+        super().__init__({key: tensor.make for key, tensor in tensors.items()})
+        self.sizes = {key: tensor.size for key, tensor in tensors.items()}
 
 
 def save(path: str | Path, tensors: Mapping[str, Bytes]) -> None:
     """Writes an archive, completely or not at all, with a progress bar on a terminal. Raises InputError."""
-    sizes = {key: tensors.size(key) if isinstance(tensors, Streamed) else tensors[key].nbytes for key in tensors}
+    sizes = tensors.sizes if isinstance(tensors, Streamed) else {key: each.nbytes for key, each in tensors.items()}
     head, offsets = _head(sizes)
     with files.writing(path) as part, part.open("r+b") as file:
         file.write(head)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,9 @@ from iree import runtime as rt
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, MX_BLOCK
 from mxcomp.run.arrays import Npz
-from mxcomp.weights import paging
+from mxcomp.support.lazy import Lazy
+from mxcomp.weights import ggml, paging
 from mxcomp.weights.archive import Later, Streamed, save
-from mxcomp.weights.ggml import Gguf
 from mxcomp.weights.manifest import Manifest, Packing, Parameter, TensorType
 from mxcomp.weights.views import Bytes
 
@@ -114,24 +114,16 @@ class MxWeights:
     format: str | None = None
 
 
-class Checkpoint(Mapping[str, Tensor]):
+class Checkpoint(Lazy[Tensor]):
     """Tensors by their names in the files; `name` is the checkpoint's own, for messages."""
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str = "checkpoint") -> None:
+        super().__init__({})
         self.name = name
-        self._files = dict.fromkeys(tensors, tensors)
+        self._add(tensors)
 
-    def __getitem__(self, key: str) -> Tensor:
-        return self._files[key][key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._files
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+    def _add(self, tensors: Mapping[str, Tensor]) -> None:
+        self._makers |= {key: partial(tensors.__getitem__, key) for key in tensors}
 
     @staticmethod
     def read(*paths: str | Path) -> Checkpoint:
@@ -145,7 +137,7 @@ class Checkpoint(Mapping[str, Tensor]):
             found = _read(path)
             if twice := sorted(checkpoint.keys() & found.keys()):
                 raise InputError(f"{path} and a file before it have a tensor '{twice[0]}' both")
-            checkpoint._files |= dict.fromkeys(found, found)
+            checkpoint._add(found)
         return checkpoint
 
     def find(self, key: str) -> Tensor:
@@ -299,7 +291,7 @@ def _shaped(data: Bytes, shape: list[int]) -> Bytes:
 def _read_gguf(path: Path) -> Mapping[str, Tensor]:
     """Reads with shapes and types, MXFP4 and BF16 among them, by the package gguf; without it, what IREE supports."""
     try:
-        return Gguf(path, Tensor)
+        return ggml.read(path, Tensor)
     except ImportError:
         pass
     try:

@@ -7,15 +7,16 @@ nibble, and `x_scale`, as AMD Quark has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mxcomp.errors import InputError
 from mxcomp.formats import MX_BLOCK
+from mxcomp.support.lazy import Lazy
 from mxcomp.weights.views import Bytes
 
 _MXFP4 = "MXFP4"
@@ -25,35 +26,22 @@ _UNKNOWN_SCALE = 0xFF
 T = TypeVar("T")
 
 
-class Gguf(Mapping[str, T], Generic[T]):
-    """The tensors of a file, each made of its bytes (uint8, the last dimension in bytes) and its type's name.
+def read(path: Path, make: Callable[[Bytes, str], T]) -> Lazy[T]:
+    """Returns the tensors of a file, each made of its bytes (uint8, the last dimension in bytes) and its type's name.
 
     Types are those of safetensors where it has them, and else ggml's, such as "Q4_K". Needs the package gguf, and
     raises ImportError without it; and whatever that raises for a file that is none.
     """
-
-    def __init__(self, path: Path, make: Callable[[Bytes, str], T]) -> None:
-        self._tensors: dict[str, Callable[[], T]] = {}
-        for tensor in _tensors(path):
-            data, kind, name = _bytes(tensor.data), tensor.tensor_type.name, tensor.name
-            if kind != _MXFP4:
-                self._tensors[name] = partial(make, data, kind)
-                continue
-            self._tensors[name] = partial(_converted, make, _elements, data, "F4")
-            scales = partial(_scales, f"{path}: '{name}'")
-            self._tensors[f"{name}_scale"] = partial(_converted, make, scales, data, "F8_E8M0")
-
-    def __getitem__(self, key: str) -> T:
-        return self._tensors[key]()
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
+    found: dict[str, Callable[[], T]] = {}
+    for tensor in _tensors(path):
+        data, kind, name = _bytes(tensor.data), tensor.tensor_type.name, tensor.name
+        if kind != _MXFP4:
+            found[name] = partial(make, data, kind)
+            continue
+        found[name] = partial(_converted, make, _elements, data, "F4")
+        scales = partial(_scales, f"{path}: '{name}'")
+        found[f"{name}_scale"] = partial(_converted, make, scales, data, "F8_E8M0")
+    return Lazy(found)
 
 
 def _tensors(path: Path) -> list[Any]:

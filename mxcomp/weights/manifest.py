@@ -12,22 +12,26 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, astuple, dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, layout_from
 from mxcomp.layout.swizzle import TileSwizzle
-from mxcomp.weights.views import Bytes, View, view_from
+from mxcomp.weights.views import Bytes, View
 
 SCALE_TYPE = E8M0.mlir_type
 FLAG = "--packed-parameters"
 """The flag of mxcomp-compile that writes the manifest."""
+
+Positive = Annotated[int, Meta(ge=1)]
 
 _FORMAT, _VERSION = "mxcomp parameters", 2
 _BITS = {"i1": 8, "complex<f32>": 64, "complex<f64>": 128}
@@ -38,7 +42,7 @@ _WIDTH = re.compile(r"(?:b?f|[su]?i)(?P<width>\d+)(?:E\d+M\d+\w*)?")
 class TensorType:
     """A static tensor type: shape and MLIR element type."""
 
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, Meta(ge=0)], ...]
     element: str
 
     @property
@@ -68,11 +72,11 @@ class Packing:
 
     source: str
     type: TensorType
-    operand: str
+    operand: Annotated[str, Meta(pattern=f"^({'|'.join(OPERAND_NAMES[:-1])})$")]
     element: str
-    rows: int
-    k: int
-    batch: tuple[int, ...]
+    rows: Positive
+    k: Annotated[int, Meta(ge=1, multiple_of=MX_BLOCK)]
+    batch: Annotated[tuple[Positive, ...], Meta(max_length=1)]
     view: View
     layout: dict[str, Any]
 
@@ -211,68 +215,34 @@ class Manifest:
             raise InputError(f"{name} is not a manifest of parameters: mxcomp-compile {FLAG}={name} writes one")
         if entries.get("version") != _VERSION:
             raise InputError(f"{name} has version {entries.get('version')}, expected {_VERSION}: {again}")
+        listed = entries.get("parameters")
+        if not isinstance(listed, list):
+            raise InputError(f"{name} is not a manifest of parameters: no list of parameters")
         parameters = []
-        for index, entry in enumerate(_list(entries.get("parameters"), name)):
+        for index, entry in enumerate(listed):
             try:
                 parameters.append(_parameter(entry))
             except (KeyError, TypeError, ValueError) as error:
-                what = f"no entry {error}" if isinstance(error, KeyError) else error
-                raise InputError(f"{name}: parameter {index} is damaged: {what}: {again}") from None
+                raise InputError(f"{name}: parameter {index} is damaged: {error}: {again}") from None
         return Manifest(tuple(parameters))
 
 
-def _list(value: Any, name: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"{name} is not a manifest of parameters: no list of parameters")
-    return value
-
-
-def _parameter(entry: dict[str, Any]) -> Parameter:
+def _parameter(entry: Any) -> Parameter:
     """Parses a parameter. Raises KeyError, TypeError or ValueError."""
-    scope, key = _checked(entry, scope=str, key=str)
-    if entry["packing"] is None:
-        return Parameter(scope, key, _type(entry["type"]))
+    result = msgspec.convert(entry, Parameter)
+    if result.packing is None:
+        element_bits(result.type.element)
+        return result
     packing = packing_from(entry["packing"])
-    result = Parameter(scope, key, _type(entry["type"]), packing)
     if (packing.key, packing.packed) != (result.key, result.type):
-        raise ValueError(
-            f"'{key}' : {result.type} is '{packing.key}' : {packing.packed} to this version of mxcomp ({__version__})"
-        )
+        ours = f"'{packing.key}' : {packing.packed} to this version of mxcomp ({__version__})"
+        raise ValueError(f"'{result.key}' : {result.type} is {ours}")
     return result
 
 
-def packing_from(entry: Mapping[str, Any]) -> Packing:
+def packing_from(entry: Any) -> Packing:
     """Returns a packing from its entries in the manifest. Raises KeyError, TypeError or ValueError."""
-    source, operand, element, rows, k, batch, view, layout = _checked(
-        entry, source=str, operand=str, element=str, rows=int, k=int, batch=list, view=dict, layout=dict
-    )
-    if operand not in OPERAND_NAMES[:-1]:
-        raise ValueError(f"unknown operand '{operand}': expected one of {', '.join(OPERAND_NAMES[:-1])}")
-    if rows < 1 or k < 1 or k % MX_BLOCK:
-        raise ValueError(f"{rows} × {k}: expected rows, and K a multiple of {MX_BLOCK}")
-    if len(batch) > 1 or not all(type(size) is int and size > 0 for size in batch):
-        raise ValueError(f"batch {batch}: expected none or one size")
-    result = Packing(source, _type(entry["type"]), operand, element, rows, k, tuple(batch), view_from(view), layout)
-    if problem := result.misfit:
+    packing = msgspec.convert(entry, Packing)
+    if problem := packing.misfit:
         raise ValueError(problem)
-    return result
-
-
-def packing_entries(packing: Packing) -> dict[str, Any]:
-    """Inverts `packing_from`."""
-    return asdict(packing)
-
-
-def _checked(entry: Mapping[str, Any], **kinds: type) -> tuple[Any, ...]:
-    for name, kind in kinds.items():
-        if not isinstance(entry[name], kind):
-            raise TypeError(f"{name} is {entry[name]!r}")
-    return tuple(entry[name] for name in kinds)
-
-
-def _type(entry: Mapping[str, Any]) -> TensorType:
-    shape, element = _checked(entry, shape=list, element=str)
-    if not all(isinstance(size, int) and size >= 0 for size in shape):
-        raise ValueError(f"shape {shape}")
-    element_bits(element)
-    return TensorType(tuple(shape), element)
+    return packing

@@ -10,17 +10,18 @@ Row 7 begins 7 · 128 bits behind the offset; of its 384 bits the first 128 foll
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from mxcomp.formats import element_format, pack_bits, unpack_bits
 
 Bytes = NDArray[np.uint8]
-Steps = tuple[tuple[int, int], ...]
+Steps = tuple[tuple[Annotated[int, Meta(gt=1)], Annotated[int, Meta(ge=0)]], ...]
 """Counts and steps in bits of nested loops, outermost first. A step of 0 repeats; counts of 1 are left out."""
 
 _AXES = ("batch", "rows", "k")
@@ -33,7 +34,7 @@ class View:
     Two views of the same bits are equal, as `steps_of` makes them.
     """
 
-    offset: int
+    offset: Annotated[int, Meta(ge=0)]
     batch: Steps
     rows: Steps
     k: Steps
@@ -97,21 +98,6 @@ def _piecewise(convert: Callable[[Bytes, str], Bytes], rows: Bytes, element: str
     """Converts between codes and bytes piece by piece: NumPy takes eight times their memory in between."""
     pieces = np.array_split(rows, min(len(rows), 1 + rows.size // 2**22))
     return np.concatenate([convert(piece, element or "") for piece in pieces])
-
-
-def view_from(entry: Mapping[str, Any]) -> View:
-    """Returns a view from its entries in the manifest. Raises KeyError, TypeError or ValueError."""
-    offset, axes = entry["offset"], [entry[axis] for axis in _AXES]
-    if type(offset) is not int or offset < 0:
-        raise ValueError(f"view: offset {offset!r}: expected an integer from 0 on")
-    for axis, steps in zip(_AXES, axes, strict=True):
-        if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
-            raise ValueError(f"view: {axis} {steps!r}: expected pairs of a count above 1 and a step from 0 on")
-    return View(offset, *(tuple((count, step) for count, step in steps) for steps in axes))
-
-
-def _is_step(step: Any) -> bool:
-    return isinstance(step, list) and [type(i) for i in step] == [int, int] and step[0] > 1 and step[1] >= 0
 
 
 def steps_of(table: NDArray[np.int64]) -> Steps | None:
