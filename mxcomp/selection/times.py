@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import resources
 from itertools import pairwise
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from mxcomp.registry import Ukernel
 from mxcomp.selection.sharing import Shared, batches, orders
 from mxcomp.sim.timing.chip import Batch, Floats, Launch, Launches, Rates, modelled_us
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
+from mxcomp.support.lazy import Lazy
 from mxcomp.target import Target
 from mxcomp.ukernels.family import Instance
 
@@ -187,33 +188,8 @@ def _cycles(curve: Floats, asked: Floats) -> Floats:
     return result
 
 
-class Table(Mapping[str, KernelTimes]):
-    """The table for a GPU, by ukernel. Lines are parsed on demand: a problem needs few of them."""
-
-    def __init__(self, lines: Iterable[str], target: Target) -> None:
-        header, *rows = lines
-        self._target = target
-        self._columns = next(csv.reader([header]))
-        self._lines: dict[str, list[str]] = defaultdict(list)
-        for row in rows:
-            self._lines[row.partition(",")[0]].append(row)
-        self._parsed: dict[str, KernelTimes] = {}
-
-    def __getitem__(self, name: str) -> KernelTimes:
-        if name not in self._lines:
-            raise KeyError(name)
-        if name not in self._parsed:
-            self._parsed[name] = _kernel_times(list(csv.DictReader(self._lines[name], self._columns)), self._target)
-        return self._parsed[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-
-def _kernel_times(rows: list[dict[str, str]], target: Target) -> KernelTimes:
+def _kernel_times(header: str, lines: Sequence[str], target: Target) -> KernelTimes:
+    rows = list(csv.DictReader([header, *lines]))
     wide, narrow = ([row for row in rows if row["result_bytes"] == str(size)] for size in (WIDE, NARROW))
     times = KernelTimes(
         target=target,
@@ -244,10 +220,13 @@ def _with_narrow(times: KernelTimes, found: Sequence[Replay], store_bytes: float
 
 
 @cache
-def table(target: Target) -> Table:
-    """Returns the table that comes with this package."""
-    with (resources.files("mxcomp.selection") / FILE).open() as lines:
-        return Table(lines, target)
+def table(target: Target) -> Lazy[KernelTimes]:
+    """Returns the table that comes with this package, by ukernel. Lines are parsed on demand: a problem needs few."""
+    header, *lines = (resources.files("mxcomp.selection") / FILE).read_text().splitlines()
+    of: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        of[line.partition(",")[0]].append(line)
+    return Lazy({name: cache(partial(_kernel_times, header, each, target)) for name, each in of.items()})
 
 
 def of(ukernel: Ukernel) -> KernelTimes | None:
