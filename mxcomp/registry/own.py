@@ -13,8 +13,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -24,7 +23,7 @@ from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.registry import reading
-from mxcomp.registry.rules import Source, Ukernel, location_of, ruled, said, unreadable
+from mxcomp.registry.rules import Ukernel, location_of, ruled, said, unreadable
 from mxcomp.target import Target
 
 _INSTANCES, _ENTRIES = "INSTANCES", ("name", "rule", "module")
@@ -69,38 +68,23 @@ def _line(tree: ast.Module) -> int | None:
     return None
 
 
-def _checked(path: Path, target: Target, line: int | None, instance: Source) -> Ukernel:
+def _checked(path: Path, target: Target, line: int | None, instance: Any) -> Ukernel:
     with _locating_errors(path, line):
         missing = [entry for entry in _ENTRIES if not hasattr(instance, entry)]
         if missing:
             raise TypeError(f"{instance!r} in {_INSTANCES} has no {missing[0]}: expected mxcomp.ukernels.Kernel")
         name, rule = instance.name, instance.rule
-    ukernel = reading.described(name, path, target, rule, line, _Located(path, line, instance))
+    ukernel = reading.described(name, path, target, rule, line, partial(_module, instance, line))
     with _locating_errors(path, line, name), ir.loc_tracebacks():
         module = instance.module(path, target)
         module.operation.verify()
     return reading.checked(ukernel, ruled(module, path))
 
 
-@dataclass(frozen=True)
-class _Located:
-    """An instance whose errors name the file."""
-
-    path: Path
-    line: int | None
-    instance: Source
-
-    @property
-    def name(self) -> str:
-        return self.instance.name
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        return self.instance.rule
-
-    def module(self, path: Path, target: Target) -> ir.Module:
-        with _locating_errors(self.path, self.line, self.name):
-            return self.instance.module(path, target)
+def _module(instance: Any, line: int | None, path: Path, target: Target) -> ir.Module:
+    with _locating_errors(path, line, instance.name):
+        module: ir.Module = instance.module(path, target)
+        return module
 
 
 @contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from iree.compiler import ir
 
@@ -54,19 +55,8 @@ class Constraint:
         return ""
 
 
-class Source(Protocol):
-    """A kernel that a Python file defines."""
-
-    @property
-    def name(self) -> str:
-        """The name of the function."""
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        """Returns the entries of `mxcomp.ukernel`."""
-
-    def module(self, path: Path, target: Target) -> ir.Module:
-        """Returns a module with its function for a GPU, with the rule as attribute."""
+Source = Callable[[Path, Target], ir.Module]
+"""Writes a module with a kernel's function for a GPU, with the rule as attribute; the file is the kernel's own."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +145,8 @@ class Ukernel:
         return str(module)
 
     def _module(self) -> ir.Module:
-        source = self.source or self.instance
-        return parse(self.path) if source is None else source.module(self.path, self.target)
+        source = self.source if self.instance is None else self.instance.module
+        return parse(self.path) if source is None else source(self.path, self.target)
 
 
 def parse(path: Path) -> ir.Module:
