@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from mxcomp.measuring.dispatches import Dispatch, Stopwatch, modelled
 from mxcomp.measuring.records import END_TO_END, Record
 from mxcomp.measuring.repeats import Recorded
 from mxcomp.measuring.subject import Subject
+from mxcomp.run import signature
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 
 AITER = "AITER"
 """The configuration that stands for AITER's fastest kernel for the size, by the model: the dispatch alone."""
 
-_INPUT = re.compile(r"%input\d+: (?P<type>tensor<(?P<shape>(?:[\d?]+x)*)(?P<element>\w+)>|[\w!.<>]+)")
 _ELEMENTS: dict[str, type] = {
     "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "f16": np.float16, "f32": np.float32,
     "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f8E4M3FN": ml_dtypes.float8_e4m3fn,
@@ -107,18 +106,18 @@ def nothing(vmfb: bytes) -> list[np.ndarray]:
     """Returns the arguments of zeros, which take no memory, of the types that the only function declares. Raises
     InputError."""
     module = rt.VmModule.copy_buffer(rt.VmInstance(), vmfb)
-    names = [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
+    names = signature.functions(module)
     if len(names) != 1:
         raise InputError(f"a model with one function is expected, not with {', '.join(names) or 'none'}")
-    declaration = module.lookup_function(names[0]).reflection.get("iree.abi.declaration", "")
-    declared, _, _ = declaration.partition(" -> ")
-    found: list[np.ndarray] = []
-    for each in _INPUT.finditer(declared):
-        if each["element"] not in _ELEMENTS or "?" in each["shape"]:
-            raise InputError(f"argument {each['type']}: expected a tensor of static sizes of {', '.join(_ELEMENTS)}")
-        sizes = tuple(map(int, each["shape"].split("x")[:-1]))
-        found.append(np.broadcast_to(np.zeros((), _ELEMENTS[each["element"]]), sizes))
-    return found
+    declaration = module.lookup_function(names[0]).reflection.get(signature.DECLARATION, "")
+    return [_zeros(each) for each in signature.arguments(declaration)]
+
+
+def _zeros(kind: signature.Type) -> np.ndarray:
+    if not isinstance(kind, signature.TensorType) or kind.element not in _ELEMENTS or None in kind.shape:
+        expected = f"expected a tensor of static sizes of {', '.join(_ELEMENTS)}"
+        raise InputError(f"argument {kind or 'that is neither tensor nor scalar'}: {expected}")
+    return np.broadcast_to(np.zeros((), _ELEMENTS[kind.element]), [size or 0 for size in kind.shape])
 
 
 def _aiter(task: Task) -> Record:

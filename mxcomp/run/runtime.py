@@ -210,9 +210,7 @@ class Loaded:
 
     def functions(self) -> list[str]:
         """Returns the names of functions that can be called."""
-        return [
-            name for name in self.module.function_names if not name.startswith("__") and not name.endswith("$async")
-        ]
+        return signature.functions(self.module)
 
     def function(self, name: str | None) -> _Function:
         """Returns a function; None: the only one. Raises InputError if there is none, or several."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from iree import runtime as rt
+
 _DECLARATION = re.compile(r"^(?:\w+ )?func @[^(]*\((?P<arguments>.*?)\) -> \((?P<results>.*)\)$", re.DOTALL)
 _VALUE = re.compile(
     r"%(?:in|out)put\d+: (?:tensor<(?P<shape>(?:[\d?]+x)*)(?P<element>\w+)>|(?P<scalar>index|[su]?i\d+|b?f\d+\w*)\b)?"
@@ -26,6 +28,11 @@ class TensorType:
 
 Type = TensorType | str | None
 """The type of a tensor, of a scalar by its MLIR name, or of anything else."""
+
+
+def functions(module: rt.VmModule) -> list[str]:
+    """Returns the names of functions that can be called: IREE adds some of its own."""
+    return [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
 
 
 def arguments(declaration: str) -> list[Type]:

@@ -31,16 +31,11 @@ def _declaration(flags: Sequence[str]) -> str:
         return ""
     try:
         module = rt.VmModule.mmap(rt.VmInstance(), modules[-1])
-        function = module.lookup_function(functions[-1]) if functions else _only(module)
+        named = functions[-1:] or signature.functions(module)  # IREE calls the only one if none is named
+        function = module.lookup_function(named[0]) if len(named) == 1 else None
     except (OSError, RuntimeError, ValueError):
         return ""
     return function.reflection.get(signature.DECLARATION, "") if function is not None else ""
-
-
-def _only(module: rt.VmModule) -> rt.VmFunction | None:
-    """Returns the function that IREE calls if none is named: the only one that is not its own."""
-    names = [name for name in module.function_names if not name.startswith("__") and not name.endswith("$async")]
-    return module.lookup_function(names[0]) if len(names) == 1 else None
 
 
 def _values(flags: Sequence[str], name: str) -> list[str]:
