@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from mxcomp.errors import MxcompError
 from mxcomp.profiling import Estimate
 from mxcomp.sim.timing import rows as table
-from mxcomp.sim.timing.rows import Fault, Row
+from mxcomp.sim.timing.rows import Row
 from mxcomp.support import files
+from mxcomp.support.lines import Fault
 
 ADDED = ("modelled_us", "low", "high", "bound")
 

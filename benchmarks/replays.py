@@ -14,8 +14,9 @@ from mxcomp.sim.timing.aiter import Kernels
 from mxcomp.sim.timing.chip import Floats
 from mxcomp.sim.timing.examination import Examination
 from mxcomp.sim.timing.parameters import Machine, mi355x
-from mxcomp.sim.timing.rows import Fault, Row
+from mxcomp.sim.timing.rows import Row
 from mxcomp.sim.timing.workgroup import replayed
+from mxcomp.support.lines import Fault
 
 LATENCIES = np.array([150, 300, 400, 500, 700, 900, 1000, 1100, 1250, 1500, 2000, 3000, 5000], float)
 RATES = np.array([8, 10, 12, 14, 16, 18, 20, 22, 24, 28, 31, 34, 38, 44, 64], float)

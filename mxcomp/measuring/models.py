@@ -28,6 +28,7 @@ from mxcomp.measuring import moe
 from mxcomp.profiling import DispatchProfile, Profile
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.support import files
+from mxcomp.support.lines import Fault
 from mxcomp.weights.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _experts(piece: Piece, setting: Setting) -> moe.Entry | None:
         experts=count, top_k=piece.top_k, a_type=setting.types[0], w_type=setting.types[1],
     )  # fmt: skip
     ((_, found),) = moe.modelled([moe.Row(1, layer)])
-    if isinstance(found, moe.Fault):
+    if isinstance(found, Fault):
         raise InputError(f"experts of {piece.name}: {found.message}")
     return found
 

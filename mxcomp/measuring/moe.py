@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp import routing
-from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES, MX_BLOCK
 from mxcomp.registry import Registry
 from mxcomp.selection.layers import Product, Sizes, fastest, us_of
+from mxcomp.support import lines
+from mxcomp.support.lines import Fault
 from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels.weight_only import ACTIVATIONS
 
@@ -46,14 +46,6 @@ class Row:
     layer: Layer
     published: tuple[float | None, float | None] = (None, None)
     peer: tuple[float | None, float | None] = (None, None)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """An error in a line."""
-
-    line: int
-    message: str
 
 
 @dataclass(frozen=True)
@@ -98,21 +90,8 @@ class Entry(Layer):
 
 def read(path: Path) -> tuple[list[Row], list[Fault]]:
     """Returns rows and faulty lines. Raises InputError for a file that is no such table."""
-    needed = (*SIZES, *TYPES)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.DictReader(file)
-            names = [name.strip() for name in lines.fieldnames or ()]
-            lines.fieldnames = names
-            if missing := [name for name in needed if name not in names]:
-                raise InputError(
-                    f"{path}:1: no column {', '.join(missing)}: expected {','.join(needed)} and perhaps "
-                    f"{','.join((*NAMES, *PUBLISHED, *PEERS))}"
-                )
-            found = [_row(lines.line_num, each) for each in lines]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    return [row for row in found if isinstance(row, Row)], [row for row in found if isinstance(row, Fault)]
+    rows, faults, _ = lines.read(path, (*SIZES, *TYPES), (*NAMES, *PUBLISHED, *PEERS), _row)
+    return rows, faults
 
 
 def _row(line: int, given: Mapping[str, str | None]) -> Row | Fault:

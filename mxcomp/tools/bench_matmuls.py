@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -28,10 +27,11 @@ from mxcomp.sim.timing.aiter import Gemm
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.support import files, tables, workers
+from mxcomp.support.lines import Fault
 from mxcomp.support.progress import tracked
 from mxcomp.support.tables import Column
 from mxcomp.target import DEFAULT
-from mxcomp.tools import shapes
+from mxcomp.tools import common, shapes
 from mxcomp.tuning import Failure, Settings, tune
 
 _SHOWN = 40
@@ -156,7 +156,7 @@ def _add_peers(name: str, args: argparse.Namespace, left: Sequence[table.Row], e
     try:
         timed = table.in_parallel(table.estimated, args.aiter, left, args.jobs)
         for done, (row, found) in enumerate(tracked(timed, "peer's kernels", total=len(left)), 1):
-            if isinstance(found, table.Fault):
+            if isinstance(found, Fault):
                 print(f"{name}: {args.rows}:{found.line}: {found.message}: no peer", file=sys.stderr)
             elif (index := indices.get(row.gemm)) is not None:
                 entries[index] = replace(entries[index], peer_us=round(found.us, 3))
@@ -214,13 +214,8 @@ def _print(entries: Sequence[Entry]) -> None:
         tables.show(sys.stdout, _COLUMNS, [_row(entry) for entry in entries], title)
     ratios = [entry.peer_us / entry.ours_us for entry in entries if entry.peer_us is not None]
     if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        least = sum(ratio >= 1 for ratio in ratios) / len(ratios)
-        tables.say(
-            sys.stdout,
-            f"{len(ratios)} against the peer's kernels in the same model: {mean:.2f} × their speed (geometric mean), "
-            f"at least as fast in {least:.0%}, {min(ratios):.2f} × at worst",
-        )
+        said = common.compared(ratios, "their speed")
+        tables.say(sys.stdout, f"{len(ratios)} against the peer's kernels in the same model: {said}")
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from mxcomp.errors import InputError
 from mxcomp.measuring import moe, records
 from mxcomp.support import tables, workers
+from mxcomp.support.lines import Fault
 from mxcomp.support.progress import Bar
 from mxcomp.support.tables import Column
 from mxcomp.tools import common
@@ -37,7 +37,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     with Bar("layers", len(left)) as bar:
         for group in _modelled(left, args.jobs):
             for row, made in group:
-                if isinstance(made, moe.Fault):
+                if isinstance(made, Fault):
                     faults.append(made)
                 else:
                     found[row.line] = made
@@ -52,7 +52,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     return 0
 
 
-def _modelled(rows: Sequence[moe.Row], jobs: int | None) -> Iterable[list[tuple[moe.Row, moe.Entry | moe.Fault]]]:
+def _modelled(rows: Sequence[moe.Row], jobs: int | None) -> Iterable[list[tuple[moe.Row, moe.Entry | Fault]]]:
     if not rows:
         return
     groups = [rows[start : start + _GROUP] for start in range(0, len(rows), _GROUP)]
@@ -87,7 +87,8 @@ def _print(entries: Sequence[moe.Entry]) -> None:
             if (us := getattr(each, column)) is not None:
                 by_model[each.model or "all"].append(us / each.ours_us)
         for model, ratios in sorted(by_model.items()):
-            tables.say(sys.stdout, f"{model}: {_summary(ratios)}, compared with {title}")
+            said = common.compared(ratios, "the speed")
+            tables.say(sys.stdout, f"{model}: {len(ratios)} layers, {said}, compared with {title}")
 
 
 def _row(each: moe.Entry) -> tuple[str, ...]:
@@ -100,13 +101,4 @@ def _row(each: moe.Entry) -> tuple[str, ...]:
         f"{each.low:.1f} to {each.high:.1f}",
         each.bound,
         *others,
-    )
-
-
-def _summary(ratios: Sequence[float]) -> str:
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    least = sum(ratio >= 1 for ratio in ratios) / len(ratios)
-    return (
-        f"{len(ratios)} layers, {mean:.2f} × the speed (geometric mean), at least as fast in {least:.0%}, "
-        f"{min(ratios):.2f} × at worst"
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from statistics import geometric_mean
 
 from mxcomp import __version__
 from mxcomp.errors import InputError, MxcompError
@@ -138,3 +139,10 @@ def _drop_stdout() -> None:
         return
     with suppress(OSError, ValueError):  # of tests, where it is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def compared(ratios: Sequence[float], speed: str) -> str:
+    """Returns a comparison of peers' times with ours in words."""
+    least = sum(ratio >= 1 for ratio in ratios) / len(ratios)
+    mean = f"{geometric_mean(ratios):.2f} × {speed} (geometric mean)"
+    return f"{mean}, at least as fast in {least:.0%}, {min(ratios):.2f} × at worst"

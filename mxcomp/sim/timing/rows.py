@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,8 @@ from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.aiter import Gemm, Kernels
 from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.examination import Examination
-from mxcomp.support import workers
+from mxcomp.support import lines, workers
+from mxcomp.support.lines import Fault
 
 COLUMNS = ("m", "n", "k", "tile_m", "tile_n")
 MEASURED = "us"
@@ -37,30 +37,9 @@ class Row:
     us: float | None = None
 
 
-@dataclass(frozen=True)
-class Fault:
-    """An error in a line."""
-
-    line: int
-    message: str
-
-
 def read(path: Path) -> tuple[list[Row], list[Fault], list[str]]:
-    """Returns rows, faulty lines, and the names of all columns. Raises SimulationError for a file that is no such
-    table."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.DictReader(file)
-            names = [name.strip() for name in lines.fieldnames or ()]
-            lines.fieldnames = names
-            if missing := [name for name in COLUMNS if name not in names]:
-                raise SimulationError(
-                    f"{path}:1: no column {', '.join(missing)}: expected {','.join(COLUMNS)} and perhaps {MEASURED}"
-                )
-            found = [_row(lines.line_num, fields) for fields in lines]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise SimulationError(f"{path}: cannot be read: {error}") from None
-    return [row for row in found if isinstance(row, Row)], [row for row in found if isinstance(row, Fault)], names
+    """Returns rows, faulty lines, and the names of all columns. Raises InputError for a file that is no such table."""
+    return lines.read(path, COLUMNS, [MEASURED], _row)
 
 
 def _row(line: int, fields: dict[str, str]) -> Row | Fault:
