@@ -21,9 +21,8 @@ from rich.table import Table
 
 from mxcomp.compiler import Program
 from mxcomp.errors import InputError
-from mxcomp.formats import dequantise, unpack_bits
 from mxcomp.ir.quantisation import UNQUANTISED
-from mxcomp.torch import exporting
+from mxcomp.torch import exporting, operators
 from mxcomp.torch.flips import Product, Quantiser
 from mxcomp.torch.linear import ScaledLinear
 from mxcomp.torch.taps import LAYERS, Call, Shown, Tapped, parted, tapped, tensors
@@ -300,8 +299,7 @@ def _places(wrong: np.ndarray, what: str = "") -> str:
 def _product(call: Call, rows: np.ndarray, slack: np.ndarray, result: torch.Tensor) -> Product:
     layer = call.layer
     weight_format, input_format, mode = layer.formats
-    codes = unpack_bits(layer.elements.detach().cpu().numpy(), weight_format)
-    weights = dequantise(codes, layer.weight_scale.detach().cpu().numpy(), weight_format, dtype=np.float64)
+    weights = operators.values(layer.elements, layer.weight_scale, weight_format, np.float64).numpy()
     bias = np.zeros(len(weights)) if layer.bias is None else layer.bias.detach().double().cpu().numpy()
     eps = torch.finfo(call.y.dtype).eps
     return Product(rows, slack, weights, bias, Quantiser(input_format, mode), result.double().numpy(), eps)

@@ -36,20 +36,11 @@ def scaled_linear(
     _check_floats(x)
     rows = x.detach().float().cpu().numpy()
     lhs = _rounded(rows, input_format, mode)
-    codes = unpack_bits(weight.detach().cpu().numpy(), weight_format)
-    rhs = dequantise(codes, weight_scale.detach().cpu().numpy(), weight_format)
-    return (lhs @ torch.from_numpy(rhs).T).to(dtype=x.dtype, device=x.device)
+    return (lhs @ values(weight, weight_scale, weight_format).T).to(dtype=x.dtype, device=x.device)
 
 
 @scaled_linear.register_fake
-def _shape(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    weight_scale: torch.Tensor,
-    weight_format: str = "E2M1",
-    input_format: str = "E2M1",
-    mode: str = "even",
-) -> torch.Tensor:
+def _shape(x: torch.Tensor, weight: torch.Tensor, *_: object) -> torch.Tensor:
     _check_floats(x)
     return x.new_empty(x.shape[0], weight.shape[0])
 
@@ -102,6 +93,12 @@ def gated_experts(
     return result.to(dtype=x.dtype, device=x.device)
 
 
+def values(elements: torch.Tensor, scales: torch.Tensor, fmt: str, dtype: type = np.float32) -> torch.Tensor:
+    """Returns the numbers of an MX weight, on the CPU."""
+    codes = unpack_bits(elements.detach().cpu().numpy(), fmt)
+    return torch.from_numpy(dequantise(codes, scales.detach().cpu().numpy(), fmt, dtype=dtype))
+
+
 def _check_floats(x: torch.Tensor) -> None:
     if not x.is_floating_point():
         raise InputError(
@@ -119,9 +116,7 @@ def _rounded(rows: np.ndarray, input_format: str, mode: str) -> torch.Tensor:
 def _linear(
     rows: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor, fmt: str, expert: int
 ) -> torch.Tensor:
-    codes = unpack_bits(weight[expert].detach().cpu().numpy(), fmt)
-    values = dequantise(codes, scales[expert].detach().cpu().numpy(), fmt)
-    return rows @ torch.from_numpy(values).T + bias[expert].detach().float()
+    return rows @ values(weight[expert], scales[expert], fmt).T + bias[expert].detach().float()
 
 
 @gated_experts.register_fake

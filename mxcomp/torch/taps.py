@@ -78,11 +78,7 @@ class Tapped(torch.nn.Module):
 
     def _run(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         calls: list[Call] = []
-
-        def record(call: Call) -> None:
-            calls.append(call)
-
-        with tapped(self.model, record):
+        with tapped(self.model, calls.append):
             outputs = tensors(self.model(*args, **kwargs))
         values = [[call.x, call.y, *tensors(call.others)] for call in calls]
         self._shown([(call.name, len(each)) for call, each in zip(calls, values, strict=True)])
