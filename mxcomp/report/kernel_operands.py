@@ -116,9 +116,9 @@ def _dequantises(op: ir.Operation) -> bool:
 def _stored(operand: str, value: ir.Value) -> StoredOperand | None:
     """Follows an operand back to its binding, through changes of type only."""
     kind, shape = str(ir.RankedTensorType(value.type).element_type), build.static_sizes(value)
-    op = _owner(value)
+    op = graph.producer(value)
     while op is not None and op.name in ("iree_tensor_ext.bitcast", "iree_tensor_ext.dispatch.tensor.load"):
-        op = _owner(op.operands[0])
+        op = graph.producer(op.operands[0])
     if op is None or op.name != "hal.interface.binding.subspan":
         return None
     offset, *sizes = _subspan(op)
@@ -157,7 +157,7 @@ _SAME_NUMBER = (
 
 def _number(value: ir.Value) -> Number | None:
     """Returns a constant, or the push constants of a value; None for anything else."""
-    op = _owner(value)
+    op = graph.producer(value)
     if op is None:
         return None
     if op.name in _SAME_NUMBER:
@@ -175,9 +175,5 @@ def _number(value: ir.Value) -> Number | None:
 
 
 def _is_shifted(value: ir.Value) -> bool:
-    op = _owner(value)
+    op = graph.producer(value)
     return op is not None and op.name == "arith.shli"
-
-
-def _owner(value: ir.Value) -> ir.Operation | None:
-    return value.owner.operation if isinstance(value.owner, ir.OpView | ir.Operation) else None

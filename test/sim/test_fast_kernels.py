@@ -91,7 +91,7 @@ def test_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         other = stored.with_name(f"{number}.o")
         other.touch()
         os.utime(other, (0, 0))
-    jit.cached("another kernel", lambda: "define void @f() { ret void }", "f")
+    jit.objects("another kernel", lambda: "define void @f() { ret void }")
     assert len(list(stored.parent.glob("*.o"))) == object_cache.KEPT
     monkeypatch.setattr(jit, "compile_module", lambda text: pytest.fail("compiled again"))
     assert np.array_equal(first, softmax())

@@ -58,7 +58,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def call(number: int = 42) -> None:
     """A function by way of the cache, whose key is what it returns."""
-    library = jit.cached(f"key {number}", lambda: f"define i32 @f() {{ ret i32 {number} }}", "f")
+    code = jit.objects(f"key {number}", lambda: f"define i32 @f() {{ ret i32 {number} }}")
+    library = jit.Compiled([code], "f")
     assert ctypes.CFUNCTYPE(ctypes.c_int)(library.address)() == number
 
 

@@ -12,8 +12,6 @@ from mxcomp.sim.fast import ir
 from mxcomp.sim.semantics.mfma import Mfma
 from mxcomp.sim.semantics.small_floats import FORMATS
 
-_PLAIN_BITS = {"f32": 32, "f16": 16, "bf16": 16, "i8": 8, "fp8": 8, "bf8": 8}
-
 Position = tuple[int, int]
 """The index along K of an element, as (start, step): start + step · group."""
 
@@ -70,7 +68,7 @@ _WORDS, _SINGLES = ir.vector(ir.i32), ir.vector(ir.single)
 
 
 def decoder_of(shape: Mfma, kind: str, target: llvm.Type) -> Decoder:
-    bits = FORMATS[kind].bits if shape.blocks else _PLAIN_BITS[kind]
+    bits = shape.bits(kind)
     return Decoder(kind, bits, shape.per_lane, shape.blocks and bits == 8, shape.k, target)
 
 

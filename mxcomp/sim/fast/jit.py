@@ -91,11 +91,6 @@ def compile_module(text: str) -> bytes:
     return result
 
 
-def cached(key: str, make: Callable[[], str], name: str) -> Compiled:
-    """Returns the compiled module of this key, from the cache if it is there."""
-    return Compiled([objects(key, make)], name)
-
-
 def objects(key: str, make: Callable[[], str]) -> bytes:
     """Returns the object code of this key from the cache. If it is not there, it is made from the LLVM IR that `make`
     gives."""

@@ -44,19 +44,14 @@ def segments(program: Program) -> list[Segment]:
     code, kernel = program.instructions, program.kernel
     targets = {i.target for i in code.values() if i.target is not None}
     leaders = {*kernel.entries, *kernel.module.functions.values(), *targets}
-    found: list[Segment] = []
-    current: list[Instruction] = []
+    found: list[list[Instruction]] = []
+    is_closed = True
     for address, i in code.items():
-        if current and (address in leaders or current[-1].end != address):
-            found.append(Segment(len(found), tuple(current)))
-            current = []
-        current.append(i)
-        if interrupts(i) or i.mnemonic == "s_waitcnt":
-            found.append(Segment(len(found), tuple(current)))
-            current = []
-    if current:
-        found.append(Segment(len(found), tuple(current)))
-    return found
+        if is_closed or address in leaders or found[-1][-1].end != address:
+            found.append([])
+        found[-1].append(i)
+        is_closed = interrupts(i) or i.mnemonic == "s_waitcnt"
+    return [Segment(number, tuple(instructions)) for number, instructions in enumerate(found)]
 
 
 def interrupts(i: Instruction) -> bool:

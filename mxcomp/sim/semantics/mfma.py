@@ -76,9 +76,12 @@ class Mfma:
     def result_registers(self) -> int:
         return self.dim * self.dim // 64
 
+    def bits(self, kind: str) -> int:
+        """Returns the bits of an element."""
+        return FORMATS[kind].bits if self.blocks else _BITS[kind]
+
     def operand_registers(self, kind: str) -> int:
-        bits = FORMATS[kind].bits if self.blocks else _BITS[kind]
-        return max(1, self.per_lane * bits // 32)
+        return max(1, self.per_lane * self.bits(kind) // 32)
 
     @property
     def a_registers(self) -> int:
