@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -20,7 +19,6 @@ from mxcomp.errors import InputError, MxcompError
 from mxcomp.selection.grouped import expected
 from mxcomp.torch import replace_linears
 from mxcomp.torch.experts import ScaledExperts
-from mxcomp.torch.values import as_array
 
 _SLIDING = ("sliding_attention", "chunked_attention")
 _DTYPE = torch.bfloat16
@@ -248,11 +246,6 @@ def _filled(module: torch.nn.Module) -> torch.nn.Module:
         return torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor
 
     return module._apply(memory)
-
-
-def array(tensor: torch.Tensor) -> NDArray[Any]:
-    """Returns an argument as NumPy array, in the same memory."""
-    return as_array(tensor) if tensor.is_floating_point() else tensor.numpy()
 
 
 @contextmanager

@@ -171,6 +171,7 @@ def _profile(piece: Piece, setting: Setting) -> Profile:
     from mxcomp.measuring import decoders
     from mxcomp.torch.exporting import module_of
     from mxcomp.torch.parameters import Parameters
+    from mxcomp.torch.values import array
 
     arguments = piece.arguments(setting.batch, setting.context - 1)
     with decoders.explained(f"{piece.name} cannot be exported"):
@@ -183,7 +184,7 @@ def _profile(piece: Piece, setting: Setting) -> Profile:
     with tempfile.TemporaryDirectory() as folder:
         archive, path = Path(folder) / "zeros.irpa", Path(folder) / "profile.jsonl"
         index.create_archive_file(str(archive))
-        given = map(decoders.array, arguments)
+        given = map(array, arguments)
         program.run(*given, parameters={_SCOPE: archive}, device="sim", engine="timing", profile=path)
         return profiling.read(path, program.report.launches, "main")
 

@@ -191,21 +191,14 @@ def _bytes(value: ir.Value) -> ir.Value:
     return build.bitcast(value, kind, sizes, columns(size))
 
 
-def _check(
-    location: str,
-    types: Sequence[str],
-    lhs: np.ndarray,
-    rhs: np.ndarray,
-    lhs_scale: np.ndarray,
-    rhs_scale: np.ndarray,
-    result: np.ndarray,
-) -> MatmulCheck:
+def _check(location: str, types: Sequence[str], *watched: np.ndarray) -> MatmulCheck:
+    lhs, rhs, lhs_scale, rhs_scale, result = watched
     factors = []
     for kind, packed, scales in zip(types, (lhs, rhs), (lhs_scale, rhs_scale), strict=False):
-        scale = formats.decode_e8m0(scales.view(np.uint8)).astype(np.float64).repeat(formats.MX_BLOCK, axis=-1)
-        is_code = packed.shape[-1] == scale.shape[-1]
-        codes = packed.view(np.uint8) if is_code else formats.unpack_bits(packed.view(np.uint8), kind)
-        factors.append(formats.decode(codes, kind).astype(np.float64) * scale)
+        codes, scale_codes = packed.view(np.uint8), scales.view(np.uint8)
+        if codes.shape[-1] != formats.MX_BLOCK * scale_codes.shape[-1]:
+            codes = formats.unpack_bits(codes, kind)
+        factors.append(formats.dequantise(codes, scale_codes, kind, dtype=np.float64))
     a, b = factors
     with np.errstate(invalid="ignore", divide="ignore"):
         b = b.swapaxes(-1, -2)

@@ -26,6 +26,7 @@ from mxcomp.torch import exporting, operators
 from mxcomp.torch.flips import Product, Quantiser
 from mxcomp.torch.linear import ScaledLinear
 from mxcomp.torch.taps import LAYERS, Call, Shown, Tapped, parted, tapped, tensors
+from mxcomp.torch.values import array
 
 OUTPUTS = "outputs"
 """The name of the model's results in place of a module's name."""
@@ -165,7 +166,7 @@ def compare(
     if found is not None:
         checks.outputs([_tensor(each) for each in found], expected, OUTPUTS)
     if program is not None:
-        arrays = [_array(each) for each in tensors((tuple(args), dict(kwargs or {})))]
+        arrays = [array(each) for each in tensors((tuple(args), dict(kwargs or {})))]
         outputs = program.run(*arrays, parameters=parameters)
     if outputs is not None and outputs is not found:
         checks.outputs([_tensor(each) for each in outputs], expected, _UNTAPPED)
@@ -178,7 +179,7 @@ def _run_with_taps(
     shown: Shown = []
     wrapped = Tapped(model, lambda found: shown.__setitem__(slice(None), found)).train(model.training)
     program = exporting.compile(wrapped, args, kwargs, dynamic_shapes=dynamic_shapes, **options)
-    results = program.run(*(_array(each) for each in tensors((tuple(args), dict(kwargs or {})))))
+    results = program.run(*(array(each) for each in tensors((tuple(args), dict(kwargs or {})))))
     return parted([_tensor(each) for each in results], shown)
 
 
@@ -332,12 +333,6 @@ def _listed(places: np.ndarray, size: int) -> str:
 
 def _floats(x: torch.Tensor) -> np.ndarray:
     return x.detach().float().cpu().numpy()
-
-
-def _array(x: torch.Tensor) -> np.ndarray:
-    """Returns a tensor as programs take it."""
-    x = x.detach().cpu().contiguous()
-    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
 
 def _tensor(x: Any) -> torch.Tensor:

@@ -22,12 +22,15 @@ _BITS = {name: fmt.bits for name, fmt in FORMATS.items()}
 """Tables of values by format, and by the code of a scale; computed here, as tracers cannot look into NumPy."""
 
 
-def as_array(x: torch.Tensor) -> NDArray[Any]:
-    """Returns a tensor of floats as NumPy array, in the same memory on the CPU; as float32 if NumPy lacks the type."""
+def array(x: torch.Tensor) -> NDArray[Any]:
+    """Returns a tensor as NumPy array, in the same memory on the CPU."""
     x = x.detach().cpu()
-    if x.dtype == torch.bfloat16:
-        return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return (x if x.dtype in (torch.float16, torch.float32) else x.float()).numpy()
+    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+
+
+def as_array(x: torch.Tensor) -> NDArray[Any]:
+    """Returns a tensor of floats as `array` does; as float32 if quantisers do not take its type."""
+    return array(x if x.dtype in (torch.bfloat16, torch.float16, torch.float32) else x.float())
 
 
 def quantised(weight: torch.Tensor, weight_format: str, mode: str) -> tuple[torch.Tensor, torch.Tensor]:

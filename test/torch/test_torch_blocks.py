@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mxcomp.torch
-from mxcomp.torch.values import as_array
+from mxcomp.torch.values import array, as_array
 
 GENERATOR = torch.Generator().manual_seed(0)
 _HIDDEN, _INNER, _HEADS = 256, 512, 4
@@ -100,7 +100,7 @@ def compared(
     with torch.no_grad():
         program = mxcomp.torch.compile(module, arguments, parameters=weights, strict=True)
         made = module(*arguments)
-    given = [as_array(each) if each.is_floating_point() else each.numpy() for each in arguments]
+    given = [array(each) for each in arguments]
     parameters = {} if weights is None else {weights.name: weights.with_suffix(".irpa")}
     results = program.run(*given, parameters=parameters)
     pairs = zip(results, made, strict=True) if isinstance(made, tuple) else [(results, made)]
