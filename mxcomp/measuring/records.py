@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from mxcomp.errors import InputError
 from mxcomp.support import files
 
@@ -69,12 +71,11 @@ def to_csv(records: Sequence[DataclassInstance], kind: type[DataclassInstance]) 
     return files.table([each.name for each in fields(kind)], map(asdict, records)).encode()
 
 
-def from_json(path: Path, kind: type[Kind], tool: str) -> list[Kind]:
-    """Returns the records that `to_json` wrote in an earlier run. Raises InputError for anything else."""
+def from_json(path: Path | None, kind: type[Kind], tool: str) -> list[Kind]:
+    """Returns the records that `to_json` wrote in an earlier run, if it did. Raises InputError for anything else."""
+    if path is None or not path.exists():
+        return []
     try:
-        found = json.loads(path.read_text())
-        if not isinstance(found, list):
-            raise TypeError(f"expected a list, found {type(found).__name__}")
-        return [kind(**entry) for entry in found]
-    except (OSError, ValueError, TypeError) as error:
+        return msgspec.json.decode(path.read_bytes(), type=list[kind])  # type: ignore[valid-type]
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: no list of {tool}: {error}: remove it, or write elsewhere") from None

@@ -41,7 +41,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     tasks = [task for subject in args.subjects for task in _tasks(subject, args)]
     order = [_key(task, args) for task in tasks]
     found: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records.from_json(args.json, Record, name) if args.json and args.json.exists() else []:
+    for record in records.from_json(args.json, Record, name):
         found.setdefault((record.subject, record.configuration, record.source), []).append(record)
     left = [task for task in tasks if _key(task, args) not in found]
     failed = False

@@ -84,7 +84,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     if not wanted:
         raise InputError("nothing to time: expected MxNxK or --rows=FILE.csv")
     result = args.result or "bf16"
-    before = records.from_json(args.json, Entry, name) if args.json and args.json.exists() else []
+    before = records.from_json(args.json, Entry, name)
     peers = {entry.key: entry.peer_us for entry in before if entry.peer_us is not None}
     entries = list(modelled(wanted, args.types, result))
     if args.device == "hip":

@@ -31,7 +31,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     for setting in settings:
         models.check(setting)
     models.configuration(args.model)
-    before = records.from_json(args.json, Entry, name) if args.json and args.json.exists() else []
+    before = records.from_json(args.json, Entry, name)
     found = {(each.model, each.setting, each.piece): each for each in before}
     profiles: dict[Any, Profile] = {}
     with Bar(args.model, len(settings), ticking=True) as bar:

@@ -30,7 +30,7 @@ def run(name: str, args: argparse.Namespace) -> int:
     common.check_modelled(args, "--moe", "grouped matmuls", _LEFT_OUT, "--json, --csv and --jobs")
     path: Path = args.moe
     rows, faults = moe.read(path)
-    before = records.from_json(args.json, moe.Entry, name) if args.json and args.json.exists() else []
+    before = records.from_json(args.json, moe.Entry, name)
     known = {entry.layer: entry for entry in before}
     found = {row.line: moe.with_published(known[row.layer], row) for row in rows if row.layer in known}
     left = [row for row in rows if row.line not in found]
