@@ -27,7 +27,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from mxcomp import profiling
 from mxcomp.errors import InputError
@@ -199,13 +198,9 @@ def _print_dump(index: Path, report: str, code: int) -> None:
     rows = [
         [line["file"], line["operand"], line["type"], "×".join(map(str, line["shape"])), line["kernel"],
          "\n".join(line["locations"])]
-        for line in _lines(index)
+        for line in map(json.loads, index.read_text().splitlines())
     ]  # fmt: skip
     tables.show(sys.stderr, columns, rows)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 if __name__ == "__main__":
