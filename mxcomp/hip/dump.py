@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Required, TypeAlias, TypedDict
 
 import msgspec
 import numpy as np
 
 from mxcomp.errors import InputError
 from mxcomp.layout.logical import operand, stored_bytes
+from mxcomp.profiling.matmuls import KernelVersion, Number, ScaledMatmul
 from mxcomp.sim import Device, Kernel
 from mxcomp.sim.errors import SimulationError
 from mxcomp.support import files
@@ -25,44 +27,10 @@ INDEX = "operands.jsonl"
 _POINTER_BYTES = 8
 
 
-Number: TypeAlias = int | list[int]
-"""A number as in `mxcomp.report.kernel_operands`."""
+class _Report(msgspec.Struct):
+    """The fields of a report that are read."""
 
-
-class _Operand(TypedDict):
-    operand: str
-    binding: int
-    offset: Number
-    shape: list[Number]
-    type: str
-
-
-class _Stored(TypedDict):
-    operands: list[_Operand]
-    rows: Number | None
-
-
-class _Kernel(TypedDict, total=False):
-    kernel: str | None
-    stored: _Stored | None
-    layout: dict[str, Any] | None
-
-
-class Matmul(_Kernel, total=False):
-    """The fields of a scaled matmul in a report (`mxcomp.report.ScaledMatmul`) that are used here."""
-
-    location: Required[str]
-    dispatches: Required[list[str]]
-    kernels: list[str]
-    m: int | None
-    n: int | None
-    k: int | None
-    transposed: bool
-    versions: list[_Kernel]
-
-
-class _Report(TypedDict):
-    matmuls: list[Matmul]
+    matmuls: list[ScaledMatmul]
 
 
 class OperandDump:
@@ -85,12 +53,12 @@ class OperandDump:
             raise SimulationError(f"operands cannot be dumped: {error}") from None
         self._directory = Path(directory)
         self._launches = 0
-        self._matmuls: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self._matmuls: defaultdict[str, list[ScaledMatmul]] = defaultdict(list)
         for matmul in matmuls:
-            for kernel in matmul.get("versions") or [{}]:
-                entries: dict[str, Any] = {**matmul, **kernel}
-                if entries.get("stored") and entries.get("kernel"):
-                    self._matmuls[entries["kernel"]].append(entries)
+            parts: Sequence[ScaledMatmul | KernelVersion] = matmul.versions or [matmul]
+            for each in parts:
+                if each.stored and each.kernel:
+                    self._matmuls[each.kernel].append(replace(matmul, stored=each.stored, layout=each.layout))
 
     def write(self, device: Device, kernel: Kernel, kernarg: bytes) -> None:
         """Writes the operands that a launch of `kernel` with these arguments is going to read, if it is a matmul."""
@@ -107,30 +75,27 @@ class OperandDump:
             ) from None
         self._launches += 1
 
-    def _write(self, device: Device, kernel: Kernel, kernarg: bytes, matmuls: list[dict[str, Any]]) -> None:
-        stored, layout = matmuls[0]["stored"], matmuls[0]["layout"]
-        if any(each["n"] is None or each["k"] is None for each in matmuls):
+    def _write(self, device: Device, kernel: Kernel, kernarg: bytes, matmuls: list[ScaledMatmul]) -> None:
+        first, stored = matmuls[0], matmuls[0].stored
+        if stored is None or any(each.n is None or each.k is None for each in matmuls):
             return
-        names = _TRANSPOSED if matmuls[0].get("transposed") else {}
+        names = _TRANSPOSED if first.transposed else {}
         pointers, constants = _arguments(kernel, kernarg)
-        rows = stored["rows"] if stored["rows"] is None else _number(stored["rows"], constants)
-        sizes = {
-            "lhs": rows if any(each["m"] is None for each in matmuls) else max(each["m"] for each in matmuls),
-            "rhs": max(each["n"] for each in matmuls),
-        }
-        k = max(each["k"] for each in matmuls)
-        for each in stored["operands"]:
-            name, shape = names.get(each["operand"], each["operand"]), [_number(n, constants) for n in each["shape"]]
-            address = pointers[each["binding"]] + _number(each["offset"], constants)
-            data = device.read(address, np.uint8, (stored_bytes(shape, each["type"]),))
+        rows = stored.rows if stored.rows is None else _number(stored.rows, constants)
+        m, n, k = (max(getattr(each, axis) or 0 for each in matmuls) for axis in "mnk")
+        sizes = {"lhs": rows if any(each.m is None for each in matmuls) else m, "rhs": n}
+        for each in stored.operands:
+            name, shape = names.get(each.operand, each.operand), [_number(size, constants) for size in each.shape]
+            address = pointers[each.binding] + _number(each.offset, constants)
+            data = device.read(address, np.uint8, (stored_bytes(shape, each.type),))
             rows_of = sizes[name.removesuffix("_scale")]
-            values = operand(data, each["operand"], each["type"], shape, layout, rows_of, k)
+            values = operand(data, each.operand, each.type, shape, first.layout, rows_of, k)
             file = f"{self._launches:03}.{name}.npy"
             np.save(self._directory / file, values)
-            self._note(file, kernel, matmuls, name, each["type"], values)
+            self._note(file, kernel, matmuls, name, each.type, values)
 
     def _note(
-        self, file: str, kernel: Kernel, matmuls: list[dict[str, Any]], name: str, kind: str, values: np.ndarray
+        self, file: str, kernel: Kernel, matmuls: list[ScaledMatmul], name: str, kind: str, values: np.ndarray
     ) -> None:
         line = {
             "file": file,
@@ -139,7 +104,7 @@ class OperandDump:
             "type": kind,
             "shape": values.shape,
             "kernel": kernel.name,
-            "locations": list(dict.fromkeys(matmul["location"] for matmul in matmuls)),
+            "locations": list(dict.fromkeys(matmul.location for matmul in matmuls)),
         }
         with open(self._directory / INDEX, "a") as index:
             index.write(json.dumps(line) + "\n")
@@ -149,12 +114,12 @@ _TRANSPOSED = {"lhs": "rhs", "rhs": "lhs", "lhs_scale": "rhs_scale", "rhs_scale"
 """Maps operands of a matmul that is computed transposed to the operands that they are in the source."""
 
 
-def read_report(path: str) -> list[Matmul]:
+def read_report(path: str) -> list[ScaledMatmul]:
     """Returns the matmuls of a report. Raises InputError."""
     data = files.read(path)
     try:
-        return msgspec.json.decode(data, type=_Report)["matmuls"]
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return msgspec.json.decode(data, type=_Report).matmuls
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a report of mxcomp-compile: {error}") from None
 
 
@@ -166,8 +131,8 @@ def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:
     return words[:count], words[count:]
 
 
-def _number(value: int | list[int], constants: list[int]) -> int:
-    """Returns the value of a number of a report; see `mxcomp.report.kernel_operands`."""
+def _number(value: Number, constants: list[int]) -> int:
+    """Returns the value of a number of a report; see `mxcomp.profiling.matmuls`."""
     if isinstance(value, int):
         return value
     return sum(constants[ordinal] << 32 * place for place, ordinal in enumerate(value))

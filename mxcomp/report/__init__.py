@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from mxcomp.report.report import Report, ScaledMatmul
+from mxcomp.profiling.matmuls import ScaledMatmul
+from mxcomp.report.report import Report
 
 __all__ = ["Report", "ScaledMatmul"]

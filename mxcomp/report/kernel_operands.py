@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from iree.compiler import ir
 
@@ -23,31 +21,10 @@ from mxcomp.layout import ACC, OPERAND_NAMES
 from mxcomp.matching.canonical import canonical_maps, inner_tiled_loops, is_canonical
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
+from mxcomp.profiling.matmuls import KernelOperands, Number, StoredOperand
 
 _RANK = 3
 """The rank of elements without a batch."""
-
-Number: TypeAlias = int | list[int]
-"""A number, or the ordinals of the push constants that contain it, the low 32 bits first."""
-
-
-@dataclass
-class StoredOperand:
-    """An operand in memory: `shape` counts elements of the MLIR type `type`, packed as they are multiplied."""
-
-    operand: str
-    binding: int
-    offset: Number
-    shape: list[Number]
-    type: str
-
-
-@dataclass
-class KernelOperands:
-    """The known operands of one kernel's matmul; `rows` is M, or None where it is not known."""
-
-    operands: list[StoredOperand] = field(default_factory=list)
-    rows: Number | None = None
 
 
 def find(module: ir.Operation, names: set[str]) -> dict[str, KernelOperands]:

@@ -20,60 +20,14 @@ from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.plans import plans_below
 from mxcomp.profiling.launches import Launch
+from mxcomp.profiling.matmuls import KernelVersion, ScaledMatmul
 from mxcomp.report import kernel_operands, table
-from mxcomp.report.kernel_operands import KernelOperands
 from mxcomp.weights.manifest import Manifest
 
 _KERNEL = re.compile(r"\bmx_\w+")
 """Matches the ukernel that the note of a matmul names: one that quantises or dequantises its operands itself."""
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
-
-
-@dataclass
-class KernelVersion:
-    """The kernel for up to `max_m` rows of a matmul with a dynamic M (None: all larger M); entries as of the matmul."""
-
-    max_m: int | None
-    ukernel: str
-    layout: dict[str, Any]
-    order: str | None = None
-    kernel: str | None = None
-    stored: KernelOperands | None = None
-
-
-@dataclass
-class ScaledMatmul:
-    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
-    how a choice was made. `name` is its name in the source; with PyTorch, the module in the model.
-
-    `order` is that in which workgroups take tiles, None where IREE decides. `transposed`: RHS is multiplied in the
-    place of LHS, in a layout of N × M. `unfused` says why operations around it have a dispatch of their own.
-    `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps other matmuls too, and
-    `stored` says where that finds the operands. With `versions` the last of them is what all entries are about.
-    """
-
-    location: str
-    index: int | None = None
-    m: int | None = None
-    n: int | None = None
-    k: int | None = None
-    types: list[str] = field(default_factory=list)
-    operands: str = PLAIN
-    layout: dict[str, Any] | None = None
-    order: str | None = None
-    transposed: bool = False
-    ukernel: str | None = None
-    reason: str | None = None
-    warning: str | None = None
-    unfused: list[str] = field(default_factory=list)
-    dispatches: list[str] = field(default_factory=list)
-    kernel: str | None = None
-    stored: KernelOperands | None = None
-    note: str | None = None
-    versions: list[KernelVersion] = field(default_factory=list)
-    kernels: list[str] = field(default_factory=list)
-    name: str | None = None
 
 
 @dataclass

@@ -14,7 +14,8 @@ from mxcomp.support import tables
 from mxcomp.support.tables import Column
 
 if TYPE_CHECKING:
-    from mxcomp.report.report import Attention, Report, ScaledMatmul
+    from mxcomp.profiling.matmuls import ScaledMatmul
+    from mxcomp.report.report import Attention, Report
 
 _TABLE_COLUMNS = 120
 """The width below which a terminal gets a few lines for each matmul in place of a row."""

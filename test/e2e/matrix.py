@@ -17,7 +17,7 @@ from modules import BITS, Bytes, Matmul, outside, product
 
 import mxcomp
 from mxcomp.errors import CompileError
-from mxcomp.report.report import ScaledMatmul
+from mxcomp.report import ScaledMatmul
 from mxcomp.run import runtime
 
 RESULTS = ("f32", "bf16")

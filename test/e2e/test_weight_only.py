@@ -18,7 +18,7 @@ import mxcomp.ir as mx
 from mxcomp import errors, formats
 from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build
-from mxcomp.report.report import ScaledMatmul
+from mxcomp.report import ScaledMatmul
 from mxcomp.ukernels import weight_only
 
 PACKED = ["pack_rhs", "pack_rhs_scale", "matmul"]

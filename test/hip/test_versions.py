@@ -16,7 +16,7 @@ import mxcomp.ir as mx
 from mxcomp import formats
 from mxcomp.plans import few_rows
 from mxcomp.plans.multi_m import MultiM
-from mxcomp.report.report import ScaledMatmul
+from mxcomp.report import ScaledMatmul
 from mxcomp.ukernels import quantising
 
 RNG = np.random.default_rng(11)

@@ -12,13 +12,13 @@ from mxcomp.report.table import short_location
 
 LONG = "/somewhere/deep/inside/of/a/checkout/of/models/transformer_block_with_a_long_name.py"
 OURS = ScaledMatmul(
-    f"{LONG}:1234:5", 0, 64, 14336, 4096, ["f4E2M1FN", "f4E2M1FN"], "data_tiled", ukernel="mx_f4_f4_f32_m64_n128_k512",
-    dispatches=["pack_lhs", "pack_lhs_scale", "matmul"],
+    f"{LONG}:1234:5", 0, 64, 14336, 4096, ["f4E2M1FN", "f4E2M1FN"], operands="data_tiled",
+    ukernel="mx_f4_f4_f32_m64_n128_k512", dispatches=["pack_lhs", "pack_lhs_scale", "matmul"],
 )  # fmt: skip
 GENERATED = ScaledMatmul(
-    "model.mlir:2:1", 1, None, 300, 544, ["f8E5M2", "f4E2M1FN"], "data_tiled", dispatches=["matmul"]
+    "model.mlir:2:1", 1, None, 300, 544, ["f8E5M2", "f4E2M1FN"], operands="data_tiled", dispatches=["matmul"]
 )
-LEFT = ScaledMatmul("model.mlir:3:1", reason="left to IREE: [block] size 16: expected 32")
+LEFT = ScaledMatmul("model.mlir:3:1", operands="plain", reason="left to IREE: [block] size 16: expected 32")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""What a report says of each scaled matmul: how it was compiled, and where its kernel finds the operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Number: TypeAlias = int | list[int]
+"""A number, or the ordinals of the push constants that contain it, the low 32 bits first."""
+
+
+@dataclass
+class StoredOperand:
+    """An operand in memory: `shape` counts elements of the MLIR type `type`, packed as they are multiplied."""
+
+    operand: str
+    binding: int
+    offset: Number
+    shape: list[Number]
+    type: str
+
+
+@dataclass
+class KernelOperands:
+    """The known operands of one kernel's matmul; `rows` is M, or None where it is not known."""
+
+    operands: list[StoredOperand] = field(default_factory=list)
+    rows: Number | None = None
+
+
+@dataclass
+class KernelVersion:
+    """The kernel for up to `max_m` rows of a matmul with a dynamic M (None: all larger M); entries as of the matmul."""
+
+    max_m: int | None
+    ukernel: str
+    layout: dict[str, Any]
+    order: str | None = None
+    kernel: str | None = None
+    stored: KernelOperands | None = None
+
+
+@dataclass
+class ScaledMatmul:
+    """One scaled matmul. Sizes are in elements, None where dynamic; `reason` says why something was not done, `note`
+    how a choice was made. `name` is its name in the source; with PyTorch, the module in the model.
+
+    `order` is that in which workgroups take tiles, None where IREE decides. `transposed`: RHS is multiplied in the
+    place of LHS, in a layout of N × M. `unfused` says why operations around it have a dispatch of their own.
+    `kernels` are those of `dispatches`; `kernel` is the one that multiplies it, perhaps other matmuls too, and
+    `stored` says where that finds the operands. With `versions` the last of them is what all entries are about.
+    """
+
+    location: str
+    index: int | None = None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    types: list[str] = field(default_factory=list)
+    operands: str = field(kw_only=True)
+    layout: dict[str, Any] | None = None
+    order: str | None = None
+    transposed: bool = False
+    ukernel: str | None = None
+    reason: str | None = None
+    warning: str | None = None
+    unfused: list[str] = field(default_factory=list)
+    dispatches: list[str] = field(default_factory=list)
+    kernel: str | None = None
+    stored: KernelOperands | None = None
+    note: str | None = None
+    versions: list[KernelVersion] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    name: str | None = None
