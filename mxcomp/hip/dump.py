@@ -11,26 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from mxcomp.errors import InputError
 from mxcomp.layout.logical import operand, stored_bytes
-from mxcomp.profiling.matmuls import KernelVersion, Number, ScaledMatmul
+from mxcomp.profiling import reports
+from mxcomp.profiling.reports import KernelVersion, Number, ScaledMatmul
 from mxcomp.sim import Device, Kernel
 from mxcomp.sim.errors import SimulationError
-from mxcomp.support import files
 
 INDEX = "operands.jsonl"
 """The file that describes each file of the directory, one JSON object a line."""
 
 _POINTER_BYTES = 8
-
-
-class _Report(msgspec.Struct):
-    """The fields of a report that are read."""
-
-    matmuls: list[ScaledMatmul]
 
 
 class OperandDump:
@@ -43,7 +36,7 @@ class OperandDump:
 
     def __init__(self, report: str, directory: str) -> None:
         try:
-            matmuls = read_report(report)
+            matmuls = reports.read(report).matmuls
         except InputError as error:
             raise SimulationError(f"operands cannot be dumped: {error}") from None
         try:
@@ -114,15 +107,6 @@ _TRANSPOSED = {"lhs": "rhs", "rhs": "lhs", "lhs_scale": "rhs_scale", "rhs_scale"
 """Maps operands of a matmul that is computed transposed to the operands that they are in the source."""
 
 
-def read_report(path: str) -> list[ScaledMatmul]:
-    """Returns the matmuls of a report. Raises InputError."""
-    data = files.read(path)
-    try:
-        return msgspec.json.decode(data, type=_Report).matmuls
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not a report of mxcomp-compile: {error}") from None
-
-
 def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:
     """Returns pointers to bindings and push constants, in the order in which IREE's kernels take them."""
     arguments = [argument for argument in kernel.arguments if not argument.is_hidden]
@@ -132,7 +116,7 @@ def _arguments(kernel: Kernel, kernarg: bytes) -> tuple[list[int], list[int]]:
 
 
 def _number(value: Number, constants: list[int]) -> int:
-    """Returns the value of a number of a report; see `mxcomp.profiling.matmuls`."""
+    """Returns the value of a number of a report; see `mxcomp.profiling.reports`."""
     if isinstance(value, int):
         return value
     return sum(constants[ordinal] << 32 * place for place, ordinal in enumerate(value))

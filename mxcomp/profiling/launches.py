@@ -7,12 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
-
-from mxcomp.errors import InputError
-from mxcomp.support import files
 
 
 @dataclass(frozen=True)
@@ -39,22 +33,6 @@ class Launch:
         """Its name for people: PyTorch's modules, the source location, or the number of a matmul."""
         numbered = "" if self.matmul is None else f"matmul {self.matmul}"
         return " + ".join(self.modules) or self.location or numbered
-
-
-class _Report(msgspec.Struct):
-    """The fields of a report that are read."""
-
-    launches: list[Launch]
-
-
-def read(report: str | Path) -> tuple[Launch, ...]:
-    """Returns the launch sites that a report of mxcomp-compile lists. Raises InputError."""
-    try:
-        return tuple(msgspec.json.decode(files.read(report), type=_Report).launches)
-    except (ValueError, RecursionError):
-        raise InputError(
-            f"{report} is no report of this version of mxcomp: mxcomp-compile --report={report} writes one"
-        ) from None
 
 
 def assigned(kernels: Sequence[str], places: Sequence[Launch], function: str | None = None) -> list[tuple[Launch, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxcomp.profiling.matmuls import ScaledMatmul
+from mxcomp.profiling.reports import ScaledMatmul
 from mxcomp.report.report import Report
 
 __all__ = ["Report", "ScaledMatmul"]

@@ -21,7 +21,7 @@ from mxcomp.layout import ACC, OPERAND_NAMES
 from mxcomp.matching.canonical import canonical_maps, inner_tiled_loops, is_canonical
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.profiling.matmuls import KernelOperands, Number, StoredOperand
+from mxcomp.profiling.reports import KernelOperands, Number, StoredOperand
 
 _RANK = 3
 """The rank of elements without a batch."""

@@ -20,7 +20,7 @@ from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.plans import plans_below
 from mxcomp.profiling.launches import Launch
-from mxcomp.profiling.matmuls import KernelVersion, ScaledMatmul
+from mxcomp.profiling.reports import KernelVersion, ScaledMatmul
 from mxcomp.report import kernel_operands, table
 from mxcomp.weights.manifest import Manifest
 

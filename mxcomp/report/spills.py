@@ -13,7 +13,7 @@ from iree.compiler import ir
 from mxcomp.errors import UkernelError
 from mxcomp.mlir import graph
 from mxcomp.options import Options
-from mxcomp.profiling.matmuls import KernelVersion, ScaledMatmul
+from mxcomp.profiling.reports import KernelVersion, ScaledMatmul
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.report.report import Report
 from mxcomp.sim import code_object

@@ -14,7 +14,7 @@ from mxcomp.support import tables
 from mxcomp.support.tables import Column
 
 if TYPE_CHECKING:
-    from mxcomp.profiling.matmuls import ScaledMatmul
+    from mxcomp.profiling.reports import ScaledMatmul
     from mxcomp.report.report import Attention, Report
 
 _TABLE_COLUMNS = 120

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mxcomp.matching.decision import PLAIN
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
-from mxcomp.profiling.matmuls import ScaledMatmul
+from mxcomp.profiling.reports import ScaledMatmul
 from mxcomp.report.report import Report
 
 _ASKED_FOR = ("--data-tiling=off", "--ukernels=none")

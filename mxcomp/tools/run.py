@@ -31,9 +31,9 @@ from pathlib import Path
 from mxcomp import profiling
 from mxcomp.errors import InputError
 from mxcomp.hip import library
-from mxcomp.hip.dump import INDEX, read_report
+from mxcomp.hip.dump import INDEX
 from mxcomp.hip.settings import Settings
-from mxcomp.profiling import Wanted, launches
+from mxcomp.profiling import Wanted, reports
 from mxcomp.run.devices import DRIVERS
 from mxcomp.sim.device import ENGINES
 from mxcomp.sim.findings import CHECKS
@@ -132,7 +132,7 @@ def _call(flags: list[str]) -> int:
 def _profiled(args: argparse.Namespace, flags: list[str]) -> Iterator[None]:
     """Profiles the dispatches that run inside of it, and prints the profile or writes it to files."""
     wanted = Wanted.of((args.profile or "").removeprefix("all"))
-    places = launches.read(args.report) if args.report else ()
+    places = reports.read(args.report).launches if args.report else ()
     for name in ("profile_json", "profile_csv", "roofline"):
         common.check_writable(getattr(args, name), f"--{name.replace('_', '-')}: ")
     if args.roofline:
@@ -166,7 +166,7 @@ def _prepare_dump(directory: str, report: str | None) -> Path:
     """Makes later launches dump operands, and returns the index of the files. Raises InputError and SimulationError."""
     if report is None:
         raise InputError("--dump-operands needs --report=FILE, as mxcomp-compile --report=FILE writes it")
-    read_report(report)
+    reports.read(report)
     index = _directory(directory, "operands") / INDEX
     try:
         index.unlink(missing_ok=True)

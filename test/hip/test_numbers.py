@@ -189,7 +189,7 @@ def test_dump() -> None:
         ((), "--dump-operands needs --report=FILE"),
         (("--report=none.json",), "mxcomp-run: error: cannot read none.json: No such file or directory"),
         (("--report=report.json",), "no matmul dispatch of report.json was launched: is it the report of this module?"),
-        (("--report=a.npy",), "a.npy is not a report of mxcomp-compile"),
+        (("--report=a.npy",), "a.npy is no report of this version of mxcomp: mxcomp-compile"),
         (("--report=report.json", "--device=cpu"), "--dump-operands is about the simulator"),
     ],
 )

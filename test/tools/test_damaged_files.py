@@ -18,8 +18,8 @@ from mutants import damaged, mutated
 
 import mxcomp
 from mxcomp.errors import InputError
-from mxcomp.hip.dump import read_report
 from mxcomp.layout.problem import Problem
+from mxcomp.profiling import reports
 from mxcomp.report import Report
 from mxcomp.selection import tuned_lines
 from mxcomp.selection.tuned_lines import Key, Line
@@ -171,9 +171,7 @@ READERS = {
         lambda path: path.write_text(program().report.to_json()),
         library(lambda path: Report.from_json(path.read_bytes(), str(path))),
     ),
-    "dumped.json": Reader(
-        lambda path: path.write_text(program().report.to_json()), library(lambda path: read_report(str(path)))
-    ),
+    "dumped.json": Reader(lambda path: path.write_text(program().report.to_json()), library(reports.read)),
     "tuned.csv": Reader(lambda path: path.write_text(tuned_lines.text([LINE] * 20)), library(tuned_lines.read)),
 }
 

@@ -1,9 +1,16 @@
-"""What a report says of each scaled matmul: how it was compiled, and where its kernel finds the operands."""
+"""Reads reports of mxcomp-compile where programs run: what they say of scaled matmuls, and of launches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
+
+import msgspec
+
+from mxcomp.errors import InputError
+from mxcomp.profiling.launches import Launch
+from mxcomp.support import files
 
 Number: TypeAlias = int | list[int]
 """A number, or the ordinals of the push constants that contain it, the low 32 bits first."""
@@ -72,3 +79,20 @@ class ScaledMatmul:
     versions: list[KernelVersion] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
     name: str | None = None
+
+
+class Reported(msgspec.Struct):
+    """The fields of a report that are read."""
+
+    matmuls: list[ScaledMatmul]
+    launches: list[Launch]
+
+
+def read(report: str | Path) -> Reported:
+    """Returns what a report of mxcomp-compile says. Raises InputError."""
+    try:
+        return msgspec.json.decode(files.read(report), type=Reported)
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{report} is no report of this version of mxcomp: mxcomp-compile --report={report} writes one"
+        ) from None
