@@ -55,7 +55,7 @@ _TILES = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 4, 4))
 _SINGLE_WAVE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8))
 """The units along M and N of tiles of a single wave, many of which share a compute unit: for short K."""
 
-_HALF_SINGLE_WAVE = ((1, 2), (4, 8), (8, 2), (8, 4))
+_HALF_SINGLE_WAVE = ((1, 2), (4, 8), (8, 4))
 """The units of tiles of half units of a single wave."""
 
 _ALL = family.ALL_BITS
