@@ -47,6 +47,7 @@ from mxcomp.packing import standing
 from mxcomp.ukernels.attention import Stored
 from mxcomp.ukernels.attention_decode import Combine, Decode
 from mxcomp.ukernels.attention_prefill import Prefill
+from mxcomp.ukernels.builder import MOST_BYTES
 
 _MASK = 3
 """The operand of a kernel that is a mask, if it has one, but for scales and a table of pages."""
@@ -256,10 +257,14 @@ def _compared(axis: str, values: Sequence[ir.Value]) -> ir.Value:
 
 
 def _tied(value: ir.Value, stored: Stored, sizes: Mapping[str, ir.Value]) -> ir.Value:
-    """Returns an operand that is known to have these sizes along its axes where dynamic."""
+    """Returns an operand that is known to have these sizes along its axes where dynamic, or as many elements."""
     pairs = zip(stored.subscripts, stored.sizes, strict=True)
     dynamic = [sizes[each.axis] for each, size in pairs if size is None]
-    return build.tie_shape(value, dynamic) if dynamic else value
+    if not stored.is_flat:
+        return build.tie_shape(value, dynamic) if dynamic else value
+    elements = build.times(build.product(dynamic), math.prod(size or 1 for size in stored.sizes))
+    flat = build.collapse(value, [list(range(len(stored.sizes)))])
+    return build.tie_shape(flat, [assume(elements, Range(1, MOST_BYTES // stored.element_bytes))])
 
 
 def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from types import MappingProxyType
 from typing import Protocol
 
 from iree.compiler import ir
@@ -65,8 +66,13 @@ class Stored:
     scales: Stored | None = None
 
     @property
+    def is_flat(self) -> bool:
+        """Whether the kernel gets it as one dimension: of two dynamic sizes IREE would not know that they fit."""
+        return self.sizes.count(None) > 1
+
+    @property
     def type(self) -> ir.RankedTensorType:
-        return build.tensor_type(self.sizes, self.element)
+        return build.tensor_type([None] if self.is_flat else self.sizes, self.element)
 
     @property
     def bytes(self) -> int:
@@ -235,14 +241,23 @@ def times(one: Index, other: Index) -> Index:
 class Operand:
     """An operand in memory."""
 
-    def __init__(self, stored: Stored, value: ir.Value, totals: Mapping[str, int | None]) -> None:
+    def __init__(
+        self,
+        stored: Stored,
+        value: ir.Value,
+        totals: Mapping[str, int | None],
+        known: Mapping[str, Index] = MappingProxyType({}),
+    ) -> None:
+        """Finds it in memory, by dynamic sizes of axes that are `known`, or by those of the tensor."""
         self.stored, self._totals = stored, totals
+        dims = enumerate(zip(stored.sizes, stored.subscripts, strict=True))
         self._sizes = sizes = [
-            Index.of(build.dim(value, i)).here if size is None else Index.of(size)
-            for i, size in enumerate(stored.sizes)
+            Index.of(size) if size is not None else known.get(each.axis) or Index.of(build.dim(value, i)).here
+            for i, (size, each) in dims
         ]
         steps = [1 if size is None else size for size in (*stored.sizes[1:], 1)]
         static = [None if None in stored.sizes[i + 1 :] else math.prod(steps[i:]) for i in range(len(sizes))]
+        static = [1] if stored.is_flat else static
         self._buffer, self._start = builder.whole(builder.whole_buffer(value, static))
         self._steps = [reduce(times, sizes[i + 1 :], Index.of(1)) for i in range(len(sizes))]
 

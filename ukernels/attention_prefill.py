@@ -244,12 +244,13 @@ class _Prefill:
         self.lane = (threads.number % LANES).here
         self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
         totals = {"n": spec.heads, "t": spec.queries}
-        inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
-        self.query, *self.sources = inputs[:3]
+        pairs = list(zip(spec.inputs, given, strict=False))
+        self.query, *self.sources = (Operand(*each, totals) for each in pairs[:3])
         self.queries = self.query.size("t") if spec.queries is None else Index.of(spec.queries)
-        self.workgroup, self.tiles = workgroup, ((self.queries + (spec.tile - 1)) // spec.tile).here
-        self.others = attention.Others(spec, inputs[3:])
         stored_keys = Index.of(spec.keys) if spec.keys is not None else self.sources[0].size("l")
+        known = {"t": self.queries, "l": stored_keys}
+        self.workgroup, self.tiles = workgroup, ((self.queries + (spec.tile - 1)) // spec.tile).here
+        self.others = attention.Others(spec, [Operand(*each, totals, known) for each in pairs[3:]])
         head, tile = spec.order(self.tiles).tile_of(workgroup)
         self.head, self.first = head.here, (tile * spec.tile).here
         self.moved = (attention.times(head, self.tiles) + tile + workgroup * -1).here

@@ -25,6 +25,7 @@ from mxcomp.matching import caches, gathers, positions, softmax
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import ZERO, Index, Leaf, Tracer
 from mxcomp.matching.positions import Guard, Seen
+from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.ukernels import attention, attention_decode
@@ -220,7 +221,7 @@ def _kernel(form: Form) -> Attention:
 def _check_dynamic(kernel: Prefill) -> None:
     """Raises NotCoveredError unless a dynamic batch or number of queries is one dimension, alike of all operands.
 
-    None has two dynamic sizes: of their product IREE does not know that a buffer has room.
+    Of two dynamic sizes IREE does not know that a buffer has room for their product: so only masks have them.
     """
     for axis in kernel.dynamic:
         first, *others = (
@@ -229,8 +230,9 @@ def _check_dynamic(kernel: Prefill) -> None:
         )
         if len(first) != 1 or any(not each <= first for each in others):
             raise NotCoveredError("its batch or its number of queries is dynamic, and not one dimension")
-    if any(stored.sizes.count(None) > 1 for stored in (*kernel.inputs, *kernel.outputs)):
-        raise NotCoveredError("an operand of two dynamic sizes")
+    known = kernel.inputs if kernel.heads is None else kernel.inputs[:3]
+    if any(stored.is_flat for stored in (*known, *kernel.outputs)):
+        raise NotCoveredError("its batch, and its queries or keys, are dynamic")
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,9 @@ def _masked(form: Form) -> _Mask:
     seen = positions.seen(form.mask.value, form.mask.indices, hides)
     if seen is not None:
         result = [Index(axis, 1, form.axes[axis]) for axis in "ntv"]
-        guard = positions.guard(form.result, result, seen)
+        of_keys = [index.axis == "l" for index in form.key.indices]
+        keys = Sizes().of(form.key.value, of_keys.index(True)) if True in of_keys else Size()
+        guard = positions.guard(form.result, result, seen, keys)
         if (mask := _by_position(form, seen, guard)) is not None:
             return mask
     value, stored = _stored(_deepened(form.op, form.mask) if form.adds_in_f16 else form.mask, form.axes, whole="")

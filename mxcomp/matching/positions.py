@@ -21,6 +21,7 @@ from iree.compiler import ir
 
 from mxcomp.matching.conditions import Choice, Element, Some, Sum, Value, choice, result, turned
 from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes, reassociation, yielded
 
@@ -113,8 +114,11 @@ class Guard:
     zeroes: bool
 
 
-def guard(value: ir.Value, indices: Sequence[Index], seen: Seen) -> Guard | None:
-    """Returns the only use of an attention's result, perhaps behind views, if that is a guard by its mask."""
+def guard(value: ir.Value, indices: Sequence[Index], seen: Seen, keys: Size) -> Guard | None:
+    """Returns the only use of an attention's result, perhaps behind views, if that is a guard by its mask.
+
+    There are so many `keys`, at least one.
+    """
     places = list(indices)
     while len(uses := list(value.uses)) == 1:
         op, number = uses[0].owner.operation, uses[0].operand_number
@@ -127,7 +131,7 @@ def guard(value: ir.Value, indices: Sequence[Index], seen: Seen) -> Guard | None
                 case "tensor.collapse_shape":
                     places = [Index.join([places[i] for i in group]) for group in reassociation(op)]
                 case _:
-                    zeroes = _zeroes(op, number, places, seen)
+                    zeroes = _zeroes(op, number, places, seen, keys)
                     return None if zeroes is None else Guard(op, number, zeroes)
         except UntraceableError:
             return None
@@ -135,7 +139,7 @@ def guard(value: ir.Value, indices: Sequence[Index], seen: Seen) -> Guard | None
     return None
 
 
-def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen) -> bool | None:
+def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen, keys: Size) -> bool | None:
     """Returns whether an operation zeroes an operand where no key is seen. False: it is unchanged; None: anything
     else."""
     maps = indexing_maps(op) if is_elementwise(op) else None
@@ -144,7 +148,7 @@ def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen) 
     kept, select = op.regions[0].blocks[0].arguments[number], graph.producer(yielded(op))
     if select is None or select.name != "arith.select" or select.operands[1] != kept:
         return None
-    loops, follower = loop_subscripts(op, places), Follower()
+    loops, follower = loop_subscripts(op, places), Follower(keys)
     condition, other = (follower.body(op, select.operands[i], loops, {kept: None}) for i in (0, 2))
     if condition == 1.0:
         return False
@@ -161,9 +165,10 @@ def largest(op: ir.Operation) -> float | None:
 
 
 class Follower:
-    """Traces elements, each once however often it is used."""
+    """Traces elements, each once however often it is used; dimensions of one dynamic size may be known not to be 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, above_0: Size | None = None) -> None:
+        self._above_0 = above_0
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Value | None] = {}
         self._depth = 0
 
@@ -252,12 +257,18 @@ class Follower:
         found = self.body(op, others[0], loops, {})
         found = None if found is None else turned(found)
         if isinstance(found, float):
-            return None if None in sizes.values() else max(found, before)
+            return max(found, before) if self._has_any(op, maps[0], reduced) else None
         if not isinstance(found, Choice) or found.yes < found.no or len(reduced) != 1:
             return None
         if found.or_for_none:
             return max(found.yes, before)
         return choice(frozenset({Some(found.conditions)}), max(found.yes, before), max(found.no, before))
+
+    def _has_any(self, op: ir.Operation, of_operand: ir.AffineMap, loops: Sequence[int]) -> bool:
+        """Returns whether a reduction is known to have elements along loops, each of which is a dimension."""
+        places = [ir.AffineDimExpr(each).position for each in of_operand.results]
+        sizes = (Sizes().of(op.operands[0], places.index(loop)) for loop in loops)
+        return all(not size.roots or size == self._above_0 for size in sizes)
 
 
 def _outside(value: ir.Value) -> Value | None:

@@ -137,6 +137,29 @@ util.func public @dynamic_queries(%q: tensor<2x?x64xbf16>, %k: tensor<2x64x64xbf
   util.return %r : tensor<2x?x64xbf16>
 }
 
+// Of a mask of two dynamic sizes it is known that a buffer has room for all elements.
+
+// CHECK-LABEL: util.func public @two_dynamic_sizes(
+// CHECK: cf.assert {{.*}} "mxcomp: keys times queries of attention must be between 1 and 268435455"
+// CHECK: %[[FLAT:.+]] = tensor.collapse_shape {{.*}} : tensor<2x?x?xf32> into tensor<?xf32>
+// CHECK: %[[ELEMENTS:.+]] = util.assume.int {{.*}}<umin = 1, umax = 536870911>
+// CHECK: flow.tensor.tie_shape %[[FLAT]] : tensor<?xf32>{%[[ELEMENTS]]}
+// CHECK: "mx_attention_prefill_m64_d64_
+// CHECK-NOT: iree_linalg_ext.attention
+util.func public @two_dynamic_sizes(%q: tensor<2x?x64xbf16>, %k: tensor<2x?x64xbf16>, %m: tensor<2x?x?xf32>) -> tensor<2x?x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %c1 = arith.constant 1 : index
+  %queries = tensor.dim %q, %c1 : tensor<2x?x64xbf16>
+  %empty = tensor.empty(%queries) : tensor<2x?x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %m : tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, f32, tensor<2x?x?xf32>)
+      outs(%empty : tensor<2x?x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x?x64xbf16>
+  util.return %r : tensor<2x?x64xbf16>
+}
+
 // CHECK-LABEL: util.func public @dynamic_batch(
 // CHECK: cf.assert {{.*}} "mxcomp: operands of attention must have the same number of batches"
 // CHECK: cf.assert {{.*}} "mxcomp: batches of attention must be between 1 and
@@ -597,22 +620,24 @@ util.func public @other_lengths(%q: tensor<4x1x64xbf16>, %k: tensor<4x96x64xbf16
   util.return %kept : tensor<2x2x1x64xbf16>
 }
 
-// What is left to IREE: an operand of two dynamic sizes, f32, scores that are changed, a scale that is computed.
+// What is left to IREE: a batch and queries that the program knows, f32, scores that are changed, a scale that is computed.
 
-// CHECK-LABEL: util.func public @two_dynamic_sizes(
+// CHECK-LABEL: util.func public @dynamic_batch_and_queries(
 // CHECK: iree_linalg_ext.attention
-util.func public @two_dynamic_sizes(%q: tensor<2x?x64xbf16>, %k: tensor<2x?x64xbf16>, %m: tensor<2x?x?xf32>) -> tensor<2x?x64xbf16> {
+util.func public @dynamic_batch_and_queries(%q: tensor<?x?x64xbf16>, %k: tensor<?x80x64xbf16>) -> tensor<?x?x64xbf16> {
   %scale = arith.constant 0.125 : f32
+  %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
-  %queries = tensor.dim %q, %c1 : tensor<2x?x64xbf16>
-  %empty = tensor.empty(%queries) : tensor<2x?x64xbf16>
-  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
-      ins(%q, %k, %k, %scale, %m : tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, f32, tensor<2x?x?xf32>)
-      outs(%empty : tensor<2x?x64xbf16>) {
+  %batch = tensor.dim %q, %c0 : tensor<?x?x64xbf16>
+  %queries = tensor.dim %q, %c1 : tensor<?x?x64xbf16>
+  %empty = tensor.empty(%batch, %queries) : tensor<?x?x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<?x?x64xbf16>, tensor<?x80x64xbf16>, tensor<?x80x64xbf16>, f32)
+      outs(%empty : tensor<?x?x64xbf16>) {
   ^bb0(%score: f32):
     iree_linalg_ext.yield %score : f32
-  } -> tensor<2x?x64xbf16>
-  util.return %r : tensor<2x?x64xbf16>
+  } -> tensor<?x?x64xbf16>
+  util.return %r : tensor<?x?x64xbf16>
 }
 
 // CHECK-LABEL: util.func public @single_workgroup(

@@ -8,12 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import mxcomp
 import mxcomp.torch
+from mxcomp.torch.values import as_array
 from mxcomp.weights.checkpoint import Checkpoint
 
 LINEARS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
@@ -67,6 +69,40 @@ def test_dynamic_batch_and_sequence(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = model(ids[:1, :5] * 7, use_cache=False).logits
     assert torch.allclose(torch.from_numpy(found), expected, atol=0.02)
+
+
+class Layer(torch.nn.Module):
+    """A layer of Llama whose tokens see those before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+
+        config = example()["MODELS"]["llama"][1]
+        config._attn_implementation = "sdpa"
+        self.layer, self.rotary = LlamaDecoderLayer(config, 0), LlamaRotaryEmbedding(config)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(x.shape[1])
+        mask = torch.where(places[None] <= places[:, None], 0.0, torch.finfo(x.dtype).min).to(x.dtype)[None, None]
+        return self.layer(x, attention_mask=mask, position_embeddings=self.rotary(x, places[None]))
+
+
+@pytest.mark.slow
+def test_layer_of_any_number_of_tokens() -> None:
+    """Its attention has our kernel, and nothing is computed of the mask."""
+    torch.manual_seed(0)
+    layer, tokens = Layer().bfloat16().eval(), torch.export.Dim("tokens", max=512)
+    xs = [torch.randn(1, count, 256).bfloat16() for count in (70, 2, 33, 130)]
+    with torch.no_grad():
+        program = mxcomp.torch.compile(layer, (xs[0],), dynamic_shapes=({1: tokens},), strict=True)
+    assert [bool(each.ukernel) for each in program.report.attentions] == [True]
+    layer = layer.double()
+    for x in xs:
+        (found,) = program.run(as_array(x))
+        with torch.no_grad():
+            exact = layer(x.double()).numpy()
+        assert np.abs(found.astype(np.float64) - exact).max() <= 2e-2 * np.abs(exact).max()
 
 
 class Logits(torch.nn.Module):

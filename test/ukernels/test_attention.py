@@ -168,8 +168,12 @@ def test_dynamic_queries() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [Attention(2, 4, None, None, 128, mask=CAUSAL), Attention(1, 1, None, 77, 64, mask="f32", type="f16")],
-    ids=["causal", "one head"],
+    [
+        Attention(2, 4, None, None, 128, mask=CAUSAL),
+        Attention(1, 1, None, 77, 64, mask="f32", type="f16"),
+        Attention(2, 2, None, None, 64, mask="i1", batch=2),
+    ],
+    ids=["causal", "one head", "truth values"],
 )
 def test_many_numbers_of_queries(case: Attention) -> None:
     sizes = ({"queries": each} for each in (1, 5, 33, 64, 100, 300, 512))
@@ -242,11 +246,11 @@ def test_dynamic_sizes(data: st.DataObject) -> None:
     names = draw(st.sampled_from([["batch"], ["queries"], ["queries", "keys"]]))
     most = {"batch": 3, "queries": 350, "keys": 300}
     sizes = [{name: draw(st.integers(1, most[name])) for name in names} for _ in range(3)]
-    masks = ["", CAUSAL] if "keys" in names else ["", CAUSAL, "bf16", "f32", "i1"]
+    mask = draw(st.sampled_from(["", CAUSAL, "bf16", "f32", "i1"]))
     others = {"batch": 1, "queries": draw(st.integers(33, 150)), "keys": draw(st.integers(1, 300))}
     attention = Attention(
         draw(st.integers(1, 4)), draw(st.integers(1, 3)), size=16 * draw(st.integers(1, 16)),
-        value_size=draw(st.sampled_from([0, 16, 64, 128])), mask=draw(st.sampled_from(masks)),
+        value_size=draw(st.sampled_from([0, 16, 64, 128])), mask=mask,
         type=draw(st.sampled_from(["bf16", "f16"])), by_head=draw(st.booleans()),
         **{**others, **dict.fromkeys(names)},
     )  # fmt: skip
