@@ -19,8 +19,8 @@ After:
     %r = tensor.extract_slice %both[0, 0] [32, 128] [1, 1] : tensor<40x128xbf16> to tensor<32x128xbf16>
 
 IREE has a dispatch for each concatenation, each table, and each rotation. Rotations of as few elements as a call for
-one more token has are one, and their tables are computed for each element; of more, tables are stored, once for all
-layers. Those whose sizes are known at run time only stay as they are.
+one more token has are one, and their tables are computed for each element. Of more, tables are stored as the model
+rounds them, by one dispatch for all layers. Those whose sizes are known at run time only stay as they are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
-from mxcomp.mlir import attributes, build, composing, graph
+from mxcomp.mlir import attributes, build, composing, graph, linalg
 from mxcomp.mlir.build import is_narrow
 from mxcomp.options import Options
 from mxcomp.packing import standing
@@ -132,13 +132,55 @@ def _is_small(roots: list[ir.Operation]) -> bool:
 
 
 def _alone(result: ir.Value) -> ir.Value:
-    """Replaces a rotation of many elements, whose tables are stored, by one operation."""
-    for table in [op.results[0] for op in composing.followed(result) if _is_costly(op)]:
-        with table.owner.location, ir.InsertionPoint(table.owner):
-            stored = _generated(table)
-        table.replace_all_uses_with(stored)
-        graph.erase_unused([table])
+    """Replaces a rotation of many elements by one operation, and its tables, which are stored, by one."""
+    tables = [_rounded(op) for op in composing.followed(result) if _is_costly(op)]
+    for together in [tables] if _are_alike(tables) else [[op] for op in tables]:
+        values, last = [op.results[0] for op in together], _last(together)
+        with last.location, ir.InsertionPoint(last):
+            stored = _tables(values) if len(values) > 1 else [_generated(value) for value in values]
+        for value, made in zip(values, stored, strict=True):
+            value.replace_all_uses_with(made)
+        graph.erase_unused(values)
     return _generated(result)
+
+
+def _rounded(table: ir.Operation) -> ir.Operation:
+    """Returns the last operation behind a table that alone reads it, and makes no larger elements of its own."""
+    user, size = graph.only_user(table), build.element(table.results[0]).width
+    is_like = user is not None and composing.is_calculation(user) and list(user.operands)[:-1] == list(table.results)
+    if user is None or not is_like or build.static_sizes(user.results[0]) != build.static_sizes(table.results[0]):
+        return table
+    return _rounded(user) if build.element(user.results[0]).width <= size else table
+
+
+def _last(ops: list[ir.Operation]) -> ir.Operation:
+    """Returns the operation of a block that none of these stands behind."""
+    return next(op for op in ops if not any(op != each and op.is_before_in_block(each) for each in ops))
+
+
+def _are_alike(tables: list[ir.Operation]) -> bool:
+    """Returns whether tables of one shape can be computed where the last of them stands."""
+    if not tables or len({(op.block, *build.static_sizes(op.results[0])) for op in tables}) > 1:
+        return False
+    last = _last(tables)
+    behind = (graph.in_block(use.owner.operation, last.block) for op in tables for use in op.results[0].uses)
+    return all(map(last.is_before_in_block, behind))
+
+
+def _tables(values: list[ir.Value]) -> list[ir.Value]:
+    """Computes elements of tables in one dispatch."""
+    kinds = [ir.RankedTensorType(value.type) for value in values]
+    rank, elements = kinds[0].rank, composing.Elements()
+
+    def body(*_: ir.Value) -> list[ir.Value]:
+        place = [linalg.IndexOp(i).result for i in range(rank)]
+        return [elements.at(value, place) for value in values]
+
+    maps = [ir.AffineMap.get_identity(rank)] * len(kinds)
+    with build.dispatch_region(kinds, []) as region:
+        op = build.generics(kinds, [], [build.empty(kind) for kind in kinds], maps, ["parallel"] * rank, body)
+        region.returned = list(op.results)
+    return region.results
 
 
 def _generated(result: ir.Value) -> ir.Value:

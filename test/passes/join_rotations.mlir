@@ -87,6 +87,45 @@ util.func public @many(%x: tensor<2048x64xf32>, %angles: tensor<2048x32xf32>) ->
   util.return %r : tensor<2048x64xf32>
 }
 
+// Two tables are one operation.
+
+// CHECK-LABEL: util.func public @tables(
+// CHECK: %[[TABLES:.+]]:2 = flow.dispatch.region -> (tensor<2048x64xf32>, tensor<2048x64xf32>)
+// CHECK: math.sin
+// CHECK: math.cos
+// CHECK: flow.return
+// CHECK-NOT: {{math.(cos|sin)}}
+// CHECK: util.return
+util.func public @tables(%x: tensor<2048x64xf32>, %angles: tensor<2048x32xf32>) -> tensor<2048x64xf32> {
+  %twice = tensor.concat dim(1) %angles, %angles : (tensor<2048x32xf32>, tensor<2048x32xf32>) -> tensor<2048x64xf32>
+  %none = tensor.empty() : tensor<2048x64xf32>
+  %cos = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%twice : tensor<2048x64xf32>) outs(%none : tensor<2048x64xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.cos %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<2048x64xf32>
+  %sin = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%twice : tensor<2048x64xf32>) outs(%none : tensor<2048x64xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.sin %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<2048x64xf32>
+  %x0 = tensor.extract_slice %x[0, 0] [2048, 32] [1, 1] : tensor<2048x64xf32> to tensor<2048x32xf32>
+  %x1 = tensor.extract_slice %x[0, 32] [2048, 32] [1, 1] : tensor<2048x64xf32> to tensor<2048x32xf32>
+  %xt = tensor.concat dim(1) %x1, %x0 : (tensor<2048x32xf32>, tensor<2048x32xf32>) -> tensor<2048x64xf32>
+  %r = linalg.generic {indexing_maps = [#all, #all, #all, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %cos, %xt, %sin : tensor<2048x64xf32>, tensor<2048x64xf32>, tensor<2048x64xf32>, tensor<2048x64xf32>)
+      outs(%none : tensor<2048x64xf32>) {
+  ^bb0(%a: f32, %c: f32, %b: f32, %s: f32, %out: f32):
+    %0 = arith.mulf %a, %c : f32
+    %1 = arith.mulf %b, %s : f32
+    %2 = arith.addf %0, %1 : f32
+    linalg.yield %2 : f32
+  } -> tensor<2048x64xf32>
+  util.return %r : tensor<2048x64xf32>
+}
+
 // These stay: halves of unlike sizes, halves of columns, of tensors that are no slices, and of unknown sizes.
 
 // CHECK-LABEL: util.func public @left(
