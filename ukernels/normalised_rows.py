@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import util
 
 from mxcomp.mlir import build
-from mxcomp.ukernels import builder
+from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS
@@ -25,7 +24,7 @@ _MOST_THREADS, _CODE_BYTES = 1024, 16
 class NormalisedRows:
     """Rows of so many blocks, of 16 bits an element, padded to so many units.
 
-    `vectors` are the bits of what they are multiplied by, and the like.
+    `vectors` are the bits of what they are multiplied by, and the like; `functions` a module of what is called.
     """
 
     rows: int
@@ -33,6 +32,7 @@ class NormalisedRows:
     blocks: int
     sums: int
     vectors: tuple[int, ...]
+    functions: str
 
     @property
     def name(self) -> str:
@@ -71,20 +71,16 @@ class NormalisedRows:
         shapes = [blocks, rows, _CODE_BYTES], [blocks // STEPS, rows, STEPS]
         return [build.tensor_type([*outer, *shape], "i8") for shape in shapes]
 
-    def function(self) -> ir.Operation:
-        """Returns the function, in no module."""
+    def text(self) -> str:
+        """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1, 1)
-        function = builder.function(self.name, [*self.inputs, *results], *results)
-        block = function.operation.regions[0].blocks[0]
-        with ir.InsertionPoint(block):
-            buffers = [builder.whole_buffer(each, [1]) for each in list(block.arguments)[: len(self.inputs)]]
-            row = builder.workgroup()
+
+        def write(row: Index, given: Values, threads: builder.Threads) -> None:
+            buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.inputs)]]
             sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
-            with builder.threads(self.threads, *results) as threads:
-                stored = _Row(self, row, threads.number, buffers, sums).stored(threads.outs)
-                threads.keep(stored)
-            util.ReturnOp(threads.results)
-        return function.operation
+            threads.keep(_Row(self, row, threads.number, buffers, sums).stored(threads.outs))
+
+        return attention.module(self.name, [*self.inputs, *results], results, self.threads, write, self.functions)
 
 
 class _Row:

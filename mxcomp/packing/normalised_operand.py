@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from iree.compiler import ir
 
@@ -34,33 +33,18 @@ def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple
     tiles = -(-rows // (layout.units[LHS] * UNIT_ROWS))
     blocks = (problem.k or 0) // problem.block
     vectors = tuple(build.element(value).width for value in norm.operands[1:])
-    kernel = NormalisedRows(rows, tiles * layout.units[LHS], blocks, len(norm.sums), vectors)
+    text = block_quantiser.text(found, blocks, in_order=True)
+    kernel = NormalisedRows(rows, tiles * layout.units[LHS], blocks, len(norm.sums), vectors, text)
     taken = [
         build.bitcast(value, build.tensor_type((math.prod(kind.shape),), "i32"))
         for value, kind in zip(norm.operands, kernel.inputs, strict=True)
     ]
-    text = block_quantiser.text(found, blocks, in_order=True)
     results = kernel.result_types(kernel.units, UNIT_ROWS)
-    elements, scales = standing.dispatch(_Completed(kernel, text), taken, results, kernel.threads, along=kernel.along)
+    elements, scales = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along)
     return tuple(
         _shaped(value, layout.multiplied_shape(index, layout.packed_shape(index, (kernel.units, kernel.tiles))), kind)
         for value, index, kind in ((elements, LHS, "i8"), (scales, LHS + LHS_SCALE, "f8E8M0FNU"))
     )
-
-
-@dataclass(frozen=True)
-class _Completed:
-    """A kernel with the functions that it calls in their places."""
-
-    kernel: NormalisedRows
-    functions: str
-
-    @property
-    def name(self) -> str:
-        return self.kernel.name
-
-    def text(self) -> str:
-        return block_quantiser.completed_text(self.kernel.function(), self.functions)
 
 
 def _shaped(value: ir.Value, shape: tuple[int | None, ...], element: str) -> ir.Value:
