@@ -31,13 +31,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf
 
 from mxcomp.matching import attention, positions
-from mxcomp.matching.attention import Attention
+from mxcomp.matching.attention import Attention, Few
+from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.positions import Guard
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
@@ -55,7 +57,7 @@ _MASK = 3
 _NAMES = {"n": "batches", "t": "queries", "l": "keys"}
 """The axes that may be dynamic."""
 
-OPTIONS = ("ukernels", "reference")
+OPTIONS = ("ukernels", "versions", "reference")
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -137,6 +139,8 @@ def _taken(found: Attention | str, options: Options) -> Attention | str:
         return "without ukernels"
     if isinstance(found, str):
         return found
+    if found.few is not None and not options.versions:
+        found = replace(found, kernel=found.few.kernel, few=None)
     kernel, target = found.kernel, options.target
     formats = (each.format for each in (kernel.key, kernel.value) if each.format)
     lacking = next(filter(None, (target.lacks_conversion(each, kernel.query.element) for each in formats)), "")
@@ -167,7 +171,7 @@ def _replace(found: Attention) -> None:
         if isinstance(kernel, Decode):
             result = _decoded(op, kind, kernel, operands)
         else:
-            result = _prefilled(op, kind, kernel, operands)
+            result = _prefilled(op, kind, kernel, operands, found.few)
     sources = list(op.operands)
     found.result.replace_all_uses_with(result)
     op.erase()
@@ -196,15 +200,22 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     return build.expand(rows, result.shape, [[0, 1], [2]])
 
 
-def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value]) -> ir.Value:
-    """Builds one dispatch; of static sizes, results of queries behind the last one are dropped."""
+def _prefilled(
+    op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value], few: Few | None
+) -> ir.Value:
+    """Builds one dispatch; of static sizes, results of queries behind the last one are dropped.
+
+    Of dynamic ones there is another version for few queries.
+    """
     sizes = [_size(operands[0], kernel.query, axis) for axis in kernel.dynamic]
-    with standing.named(op, "attention", "attention"):
-        (tiles,) = standing.dispatch(
-            kernel, operands, [kernel.result_type], kernel.threads,
-            along=tuple(range(len(kernel.tiled))), llvm_func_attrs=kernel.llvm_func_attrs, tile=kernel.tiled,
-            sizes=sizes,
-        )  # fmt: skip
+    tiles = _dispatch(op, kernel, operands, sizes)
+    if few is not None:
+        known = math.prod(size or 1 for size in (kernel.heads, kernel.queries))
+        count, below = build.times(build.product(sizes), known), build.constant_index(few.below)
+        is_few = arith.CmpIOp(arith.CmpIPredicate.ult, count, below).result
+        choice = arith.SelectOp(is_few, _dispatch(op, few.kernel, operands, sizes), tiles)
+        choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
+        tiles = choice.result
     if kernel.dynamic:
         groups = [[i] for i in range(len(kernel.tiled))]
         rows = build.collapse(tiles, [*groups, list(range(len(groups), kernel.result_type.rank))])
@@ -214,6 +225,16 @@ def _prefilled(op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, o
     heads, queries, size = result.shape
     whole = build.reshaped(tiles, [heads, -(-queries // kernel.tile) * kernel.tile, size])
     return build.part(whole, [0, 0, 0], result.shape)
+
+
+def _dispatch(op: ir.Operation, kernel: Prefill, operands: list[ir.Value], sizes: Sequence[ir.Value]) -> ir.Value:
+    with standing.named(op, "attention", "attention"):
+        (tiles,) = standing.dispatch(
+            kernel, operands, [kernel.result_type], kernel.threads,
+            along=tuple(range(len(kernel.tiled))), llvm_func_attrs=kernel.llvm_func_attrs, tile=kernel.tiled,
+            sizes=sizes,
+        )  # fmt: skip
+    return tiles
 
 
 def _size(value: ir.Value, stored: Stored, axis: str) -> ir.Value:

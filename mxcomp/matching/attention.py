@@ -84,6 +84,14 @@ class Form:
 
 
 @dataclass(frozen=True)
+class Few:
+    """The kernel for fewer than so many queries, of all heads, where the program knows how many there are."""
+
+    below: int
+    kernel: Prefill
+
+
+@dataclass(frozen=True)
 class Attention:
     """An attention, and its kernel."""
 
@@ -98,6 +106,7 @@ class Attention:
     """The operations that make results of queries that see no key 0, as the kernel does."""
     hides_finitely: bool = False
     """Whether the keys of a query count alike if all have a finite number added, which may be the lowest one."""
+    few: Few | None = None
 
 
 class NotCoveredError(Exception):
@@ -199,12 +208,14 @@ def _kernel(form: Form) -> Attention:
     if heads is None or queries is None or not is_decode:
         most = _WAVES if size + value_size <= MOST_STAGGERED else _WAVES[1:]
         waves = next((each for each in most if known >= each * _FEW), most[-1])
-        result = str(build.element(form.result))
+        is_dynamic, result = heads is None or queries is None, str(build.element(form.result))
+        waves = most[0] if is_dynamic else waves
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, *others)
         _check_dynamic(prefill)
+        few = Few(waves * _FEW, replace(prefill, waves=most[-1])) if is_dynamic else None
         if prefill.workgroups == 1:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
-        return Attention(form.result, prefill, operands, mask.guard, is_spelled)
+        return Attention(form.result, prefill, operands, mask.guard, is_spelled, few)
     tables = () if pages is None else (pages.table,)
     shared_by = key.stored, value.stored, *tables, *(() if mask.reach is None else mask.reach.positions)
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]

@@ -111,15 +111,21 @@ util.func public @causal(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> 
   util.return %r : tensor<2x70x64xbf16>
 }
 
-// So is a dynamic number of queries, of which a workgroup has a tile of one head, or a dynamic batch.
+// So is a dynamic number of queries, of which a workgroup has a tile of one head, or a dynamic batch: 64 where there
+// are few, or 256.
 
 // CHECK-LABEL: util.func public @dynamic_queries(
 // CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<2x?x64xbf16>
 // CHECK: cf.assert {{.*}} "mxcomp: queries of attention must be between 1 and 8388607"
 // CHECK: %[[QUERIES:.+]] = util.assume.int {{.*}}<umin = 1, umax = 8388607>
-// CHECK: %[[ROWS:.+]] = flow.dispatch.region -> (tensor<2x?x4x2x8xbf16>{%{{.+}}})
+// CHECK: %[[MANY:.+]] = flow.dispatch.region -> (tensor<2x?x4x2x8xbf16>{%{{.+}}})
+// CHECK: linalg.generic
+// CHECK-SAME: ukernel_descriptor<"mx_attention_prefill_m256_d64_
+// CHECK: %[[IS_FEW:.+]] = arith.cmpi ult, %{{.+}}, %c65536
+// CHECK: %[[FEW:.+]] = flow.dispatch.region
 // CHECK: linalg.generic
 // CHECK-SAME: ukernel_descriptor<"mx_attention_prefill_m64_d64_
+// CHECK: %[[ROWS:.+]] = arith.select %[[IS_FEW]], %[[FEW]], %[[MANY]] {mxcomp.versions}
 // CHECK: %[[RESULT:.+]] = tensor.collapse_shape %[[ROWS]] {{\[\[}}0], [1], [2, 3, 4]]
 // CHECK-NOT: iree_linalg_ext.attention
 // CHECK: util.return %[[RESULT]]
@@ -144,6 +150,7 @@ util.func public @dynamic_queries(%q: tensor<2x?x64xbf16>, %k: tensor<2x64x64xbf
 // CHECK: %[[FLAT:.+]] = tensor.collapse_shape {{.*}} : tensor<2x?x?xf32> into tensor<?xf32>
 // CHECK: %[[ELEMENTS:.+]] = util.assume.int {{.*}}<umin = 1, umax = 536870911>
 // CHECK: flow.tensor.tie_shape %[[FLAT]] : tensor<?xf32>{%[[ELEMENTS]]}
+// CHECK: "mx_attention_prefill_m256_d64_
 // CHECK: "mx_attention_prefill_m64_d64_
 // CHECK-NOT: iree_linalg_ext.attention
 util.func public @two_dynamic_sizes(%q: tensor<2x?x64xbf16>, %k: tensor<2x?x64xbf16>, %m: tensor<2x?x?xf32>) -> tensor<2x?x64xbf16> {

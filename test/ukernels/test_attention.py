@@ -166,6 +166,14 @@ def test_dynamic_queries() -> None:
 
 
 @pytest.mark.slow
+def test_few_queries_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By tiles of 64, or of 256 where there are enough of them for all compute units: by what a call gives."""
+    monkeypatch.setattr("mxcomp.matching.attention._FEW", 8)
+    case = Attention(2, 2, None, None, 64, mask=CAUSAL)
+    case.check(*({"queries": queries, "keys": keys} for queries, keys in ((5, 33), (15, 65), (16, 65), (300, 300))))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
