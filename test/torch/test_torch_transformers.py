@@ -84,8 +84,8 @@ class Layer(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         places = torch.arange(x.shape[1])
-        mask = torch.where(places[None] <= places[:, None], 0.0, torch.finfo(x.dtype).min).to(x.dtype)[None, None]
-        return self.layer(x, attention_mask=mask, position_embeddings=self.rotary(x, places[None]))
+        mask = torch.where(places[None] <= places[:, None], 0.0, torch.finfo(torch.bfloat16).min).to(x.dtype)
+        return self.layer(x, attention_mask=mask[None, None], position_embeddings=self.rotary(x, places[None]))
 
 
 @pytest.mark.slow
