@@ -41,8 +41,9 @@ from mxcomp.matching import attention, positions
 from mxcomp.matching.attention import Attention, Few
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.positions import Guard
-from mxcomp.mlir import build, graph, notes
+from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
+from mxcomp.mlir.attributes import PACKING
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 from mxcomp.options import Options
 from mxcomp.packing import standing
@@ -189,6 +190,9 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     """Builds a dispatch, and where its results are parts one that combines them."""
     with standing.named(op, "attention", "attention"):
         parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+    if kernel.may_pack:
+        packing = {"text": replace(kernel, packed=True).text(), "threads": kernel.threads}
+        standing.placeholder(parts[0]).attributes[PACKING] = attributes.from_python(packing)
     if kernel.result:
         return build.reshaped(parts[0], result.shape)
     combine = Combine(

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, util, vector
+from iree.compiler.dialects import arith, func, util, vector
 from iree.compiler.dialects import math as math_
 
 from mxcomp.formats import element_format
@@ -147,10 +147,11 @@ def module(
     threads: int,
     write: Callable[[Index, Values, Threads], None],
     called: str = "",
+    brought: Mapping[str, ir.FunctionType] | None = None,
 ) -> str:
     """Returns a module of a kernel, which `write` writes: of the workgroup's number, operands, and its threads.
 
-    `called` is a module of functions that it calls.
+    `called` is a module of functions that it calls, `brought` are others, which whoever takes the kernel brings.
     """
     function = builder.function(name, kinds, *results)
     block = function.operation.regions[0].blocks[0]
@@ -163,6 +164,9 @@ def module(
         util.ReturnOp(lanes.results)
     made = ir.Module.create()
     made.body.append(insert(function.operation, called) if called else function.operation)
+    with ir.InsertionPoint(made.body):
+        for each, kind in (brought or {}).items():
+            func.FuncOp(each, kind, visibility="private")
     return str(made)
 
 

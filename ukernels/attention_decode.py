@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import arith, vector
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder
@@ -33,8 +33,9 @@ from mxcomp.ukernels.attention import (
 )
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
+from mxcomp.ukernels.normalised_rows import QUANTISE, quantise_type, row_types, with_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, of_lane, of_wave, splat, tree
-from mxcomp.ukernels.waves import BEYOND, LANES
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
 
 MOST_ROWS = 2 * COLUMNS
 """The largest number of queries that share a head of keys, which are in registers."""
@@ -44,8 +45,9 @@ MOST_WAVES = 4
 """The largest number of parts that a workgroup has all of: a wave for each SIMD."""
 _PREFETCHED = 256
 """The sizes of a key and a value up to which two steps fit into registers."""
-_CHUNK, _PIECE = 8, 4
-"""The numbers of a result's neighbours that a thread combines, and that it reads at a time."""
+_CHUNK, _PIECE, _QUAD = 8, 4, 4
+"""The numbers of a result's neighbours that a thread combines, and that it reads at a time; of lanes that share a
+block."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Decode:
         value_scale: What values are multiplied by.
         pages: Which keys and values are in.
         result: The type of results, where a workgroup has all parts of a head; "": parts are results.
+        packed: Results are quantised, and packed in a unit: each of its rows is that of a sequence.
     """
 
     heads: int
@@ -87,6 +90,7 @@ class Decode:
     value_scale: float = 1.0
     pages: Paged | None = None
     result: str = ""
+    packed: bool = False
 
     @property
     def rows(self) -> int:
@@ -116,6 +120,13 @@ class Decode:
         return LANES * self.waves
 
     @property
+    def may_pack(self) -> bool:
+        """Whether results may be packed: a unit of rows, of each of which several workgroups have whole K tiles."""
+        is_whole = self.queries == 1 and self.rows * self.value_size % (BLOCK * BLOCKS * STEPS) == 0
+        is_unit = self.workgroups % UNIT_ROWS == 0 and self.workgroups > UNIT_ROWS
+        return is_whole and is_unit and self.result in ("bf16", "f16")
+
+    @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
         return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{builder.digest(self)}"
@@ -134,6 +145,9 @@ class Decode:
 
         Where these have all parts it is that of their rows.
         """
+        if self.packed:
+            parts, rows = (1, 1) if workgroups == 1 else (self.workgroups // UNIT_ROWS, UNIT_ROWS)
+            return row_types([parts], self.rows * self.value_size // BLOCK, rows)
         if self.result:
             return [build.tensor_type([workgroups, self.rows * self.value_size], self.result)]
         return _part_types(workgroups, self.stored, self.value_size)
@@ -142,8 +156,9 @@ class Decode:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*(each.type for each in self.inputs), *results]
+        write, brought = _writer(self), {QUANTISE: quantise_type()} if self.packed else None
         return attention.module(
-            self.name, kinds, results, self.threads, lambda *given: _writer(self)(self, *given).write()
+            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), brought=brought
         )
 
 
@@ -412,7 +427,11 @@ class _Whole(_Decode):
                 with builder.when(self.quarter < 1):
                     builder.write_lds(numbers, self.numbers, (self.wave * spec.rows + row) * 2)
         builder.lds_barrier()
-        (out,) = self.threads.outs
+        self._finish()
+
+    def _finish(self) -> None:
+        """Stores results, of which LDS has all parts."""
+        spec, (out,) = self.spec, self.threads.outs
         chunks = spec.rows * spec.value_size // _CHUNK
         for first in range(0, chunks, spec.threads):
             chunk = (self.threads.number + first).here
@@ -441,8 +460,28 @@ class _Whole(_Decode):
         return attention.rounded(sums, spec.result)
 
 
+class _Packed(_Whole):
+    """Writes the kernel of such workgroups that quantise their results."""
+
+    def __init__(self, spec: Decode, workgroup: Index, given: Values, threads: Threads) -> None:
+        head = workgroup % UNIT_ROWS * (spec.workgroups // UNIT_ROWS) + workgroup // UNIT_ROWS
+        super().__init__(spec, head.here, given, threads)
+
+    def _finish(self) -> None:
+        """Stores blocks, of which each lane of a quad makes a quarter."""
+        spec, outs = self.spec, self.threads.outs
+        chunks, words = spec.rows * spec.value_size // _CHUNK, ir.VectorType.get([_CHUNK // 2], builder.i32_type())
+        for first in range(0, chunks, spec.threads):
+            chunk = (self.threads.number + first).here
+            there = chunk if first + spec.threads <= chunks else select(chunk < chunks, chunk, 0).here
+            own = vector.BitCastOp(words, self._combined(there)).result
+            is_stored = builder.both(chunk < chunks, self.threads.number % _QUAD < 1)
+            outs = with_block(outs, [0], there // _QUAD, own, is_stored, None)
+        self.threads.keep(outs)
+
+
 def _writer(spec: Decode) -> type[_Decode]:
-    return _Whole if spec.result else _Decode
+    return _Packed if spec.packed else _Whole if spec.result else _Decode
 
 
 # The second kernel

@@ -6,6 +6,7 @@ model's arithmetic. A lane has a part of several blocks where a row is longer th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -18,6 +19,22 @@ from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS
 
 _PARTS, _LOAD, _WORD_BITS = 4, 4, 32
 _MOST_THREADS, _CODE_BYTES = 1024, 16
+
+
+QUANTISE = "quantise"
+"""The name of the function that quantises a block."""
+
+
+def quantise_type() -> ir.FunctionType:
+    """Returns the type of that function: words of a block, to codes and a scale."""
+    words = ir.VectorType.get([BLOCK * 16 // _WORD_BITS], builder.i32_type())
+    return ir.FunctionType.get([words], [builder.byte_vector(_CODE_BYTES), ir.IntegerType.get_signless(8)])
+
+
+def row_types(shape: Sequence[int], blocks: int, rows: int) -> list[ir.RankedTensorType]:
+    """Returns the types of packed elements and scales of so many blocks and rows, with other dimensions in front."""
+    shapes = [blocks, rows, _CODE_BYTES], [blocks // STEPS, rows, STEPS]
+    return [build.tensor_type([*shape, *each], "i8") for each in shapes]
 
 
 @dataclass(frozen=True)
@@ -67,9 +84,7 @@ class NormalisedRows:
 
     def result_types(self, units: int, rows: int) -> list[ir.RankedTensorType]:
         """Returns the types of elements and of scales of so many units and rows of each."""
-        blocks, outer = self.tiles * STEPS * BLOCKS, [units] * (len(self.along) - 1)
-        shapes = [blocks, rows, _CODE_BYTES], [blocks // STEPS, rows, STEPS]
-        return [build.tensor_type([*outer, *shape], "i8") for shape in shapes]
+        return row_types([units] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, rows)
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
@@ -130,17 +145,29 @@ class _Row:
         return of_wave(builder.masked(is_wave, mine), added)
 
     def _with(self, block: Index, words: Values, totals: Values, elements: ir.Value, scales: ir.Value) -> Values:
-        """Returns results with a block, which one of its four lanes stores; zeros where there is none."""
+        """Returns results with a block, zeros where there is none."""
         (own,) = builder.call("normalise", [*words, *totals], words[0].type)
-        each = [builder.element(own, i) for i in range(_LOAD)]
-        whole = builder.from_elements([builder.of_quad(word, lane) for lane in range(_PARTS) for word in each])
-        kinds = builder.byte_vector(_CODE_BYTES), ir.IntegerType.get_signless(8)
-        code, scale = builder.call("quantise", [whole], *kinds)
         is_there = builder.both(block < self.spec.blocks, self.is_row)
-        code, byte = builder.masked(is_there, code), builder.from_elements([builder.masked(is_there, scale)])
-        mine = self.quarter < 1
-        step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
-        unit: list[Index | int] = [0] * (len(self.spec.along) - 1)
-        elements = builder.inserted(elements, [*unit, block, 0, 0], _CODE_BYTES, lambda: code, mine)
-        place = [*unit, tile * BLOCKS + group, 0, step]
-        return [elements, builder.inserted(scales, place, 1, lambda: byte, mine)]
+        unit = [0] * (len(self.spec.along) - 1)
+        return with_block([elements, scales], unit, block, own, self.quarter < 1, is_there)
+
+
+def with_block(
+    outs: Values, unit: Sequence[int], block: Index, own: ir.Value, is_stored: ir.Value, is_there: ir.Value | None
+) -> Values:
+    """Returns packed elements and scales of a row with a block, of which each lane of a quad has a quarter.
+
+    One of them stores it; zeros where it is not there.
+    """
+    each = [builder.element(own, i) for i in range(_LOAD)]
+    whole = builder.from_elements([builder.of_quad(word, lane) for lane in range(_PARTS) for word in each])
+    code, scale = builder.call(QUANTISE, [whole], *quantise_type().results)
+    if is_there is not None:
+        code, scale = builder.masked(is_there, code), builder.masked(is_there, scale)
+    byte = builder.from_elements([scale])
+    step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
+    elements, scales = outs
+    return [
+        builder.inserted(elements, [*unit, block, 0, 0], _CODE_BYTES, lambda: code, is_stored),
+        builder.inserted(scales, [*unit, tile * BLOCKS + group, 0, step], 1, lambda: byte, is_stored),
+    ]

@@ -19,6 +19,7 @@ from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, below, computed, is_inside
 from mxcomp.mlir import build, graph
+from mxcomp.mlir.attributes import PACKING
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.ukernels import weight_only
@@ -31,6 +32,7 @@ class Activations:
     block.
 
     Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
+    With `made` the placeholder of a dispatch that may quantise and pack what it makes, which nothing else reads.
     With `norm` a dispatch of its own makes the source, which nothing else reads, and which a kernel may do as well.
     With `pair` the producer reads these, gate and up, which the source has in turns: each 64 elements are a block. It
     makes `hidden` activations of each two of them, and all else of these.
@@ -42,6 +44,7 @@ class Activations:
     pair: tuple[ir.Value, ir.Value] | None = None
     hidden: Compute | None = None
     norm: Norm | None = None
+    made: ir.Operation | None = None
 
     @property
     def type(self) -> ir.Type:
@@ -85,7 +88,7 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
         return f"activations are {found.type}: expected {', '.join(SOURCE_BITS)}"
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
-    return replace(found, norm=_norm(found))
+    return replace(found, norm=_norm(found), made=_made(found))
 
 
 def _norm(found: Activations) -> Norm | None:
@@ -96,8 +99,22 @@ def _norm(found: Activations) -> Norm | None:
     rows, *vectors = (str(build.element(value)) for value in norm.operands)
     if rows not in SOURCE_BITS or SOURCE_BITS[rows] != found.bits or any(each not in SOURCE_BITS for each in vectors):
         return None
-    own = {reading.user for reading in producer.readings}
-    return norm if all(user in own for user in graph.readers(found.source, graph.VIEWS)) else None
+    return norm if _is_read_alone(found.source, found) else None
+
+
+def _made(found: Activations) -> ir.Operation | None:
+    """Returns the placeholder in front of activations, if its kernel can quantise and pack them."""
+    source = graph.look_through(found.source, graph.VIEWS)
+    region = graph.producer(source)
+    if region is None or region.name != "flow.dispatch.region" or not _is_read_alone(source, found):
+        return None
+    return next((each for each in graph.walk(region) if PACKING in each.attributes), None)
+
+
+def _is_read_alone(source: ir.Value, found: Activations) -> bool:
+    """Returns whether nothing reads a value but what quantises activations."""
+    own = {reading.user for reading in found.producer.readings} if found.producer else set()
+    return all(user in own for user in graph.readers(source, graph.VIEWS))
 
 
 def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Problem) -> Activations | str:

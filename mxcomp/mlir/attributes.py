@@ -113,6 +113,9 @@ KERNEL = "mxcomp.kernel"
 UNSIGNED_RESULTS = "mxcomp.unsigned_results"
 """The attribute of a module with the numbers of results that are unsigned integers, by function."""
 
+PACKING = "mxcomp.packing"
+"""The attribute of a placeholder with a kernel that also quantises and packs its result, and the number of threads."""
+
 ROWS = "mxcomp.rows"
 """The attribute of a placeholder with the fields of its kernel (`ukernels/rows.py`), until rotations are joined."""
 

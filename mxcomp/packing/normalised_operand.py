@@ -1,8 +1,10 @@
-"""Packs rows that a norm makes and the program quantises: norm, quantiser and packing are one dispatch."""
+"""Packs rows that a norm or attention makes and the program quantises: with quantiser and packing one dispatch."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from iree.compiler import ir
 
@@ -11,14 +13,17 @@ from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.units import MFMA, STEPS, UNIT_ROWS
 from mxcomp.matching.activations import Activations
-from mxcomp.mlir import build
+from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir.attributes import PACKING
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.ukernels.normalised_rows import NormalisedRows
 
 
 def fits(found: Activations | str, layout: DataTiledLayout, problem: Problem) -> bool:
-    """Returns whether a norm is in front of so many rows of 16 bits, whose blocks a lane has whole."""
-    if isinstance(found, str) or found.norm is None or layout.units is None or layout.lhs_row_lines:
+    """Returns whether a norm or attention is in front of so many rows of 16 bits, whose blocks a lane has whole."""
+    if isinstance(found, str) or layout.units is None or layout.lhs_row_lines:
+        return False
+    if found.norm is None and (found.made is None or problem.m != UNIT_ROWS or layout.units[LHS] != 1):
         return False
     kind, is_unit = problem.types[LHS], layout.intrinsics_k == STEPS
     return (
@@ -29,6 +34,8 @@ def fits(found: Activations | str, layout: DataTiledLayout, problem: Problem) ->
 def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple[ir.Value, ir.Value]:
     """Returns elements and scales of LHS, packed as by `stored_operand.pack`."""
     norm, rows = found.norm, problem.m or 0
+    if found.made is not None:
+        return _by_maker(found, found.made, layout, problem)
     assert norm is not None and layout.units is not None
     tiles = -(-rows // (layout.units[LHS] * UNIT_ROWS))
     blocks = (problem.k or 0) // problem.block
@@ -40,11 +47,51 @@ def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple
         for value, kind in zip(norm.operands, kernel.inputs, strict=True)
     ]
     results = kernel.result_types(kernel.units, UNIT_ROWS)
-    elements, scales = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along)
-    return tuple(
-        _shaped(value, layout.multiplied_shape(index, layout.packed_shape(index, (kernel.units, kernel.tiles))), kind)
-        for value, index, kind in ((elements, LHS, "i8"), (scales, LHS + LHS_SCALE, "f8E8M0FNU"))
+    packed = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along)
+    return _as_packed(packed, layout, (kernel.units, kernel.tiles))
+
+
+def _by_maker(
+    found: Activations, maker: ir.Operation, layout: DataTiledLayout, problem: Problem
+) -> tuple[ir.Value, ir.Value]:
+    """Returns the same by the kernel that makes the rows: its first workgroups have the first K tiles of each."""
+    entries = attributes.to_python(maker.attributes[PACKING])
+    module = ir.Module.parse(entries["text"])
+    function, *_ = (view.operation for view in module.body.operations)
+    kinds = [ir.RankedTensorType(each) for each in function.attributes["function_type"].value.results]
+    parts = (problem.k or 0) // (kinds[0].shape[1] * problem.block)
+    results = [build.tensor_type([parts, each.shape[1], UNIT_ROWS, each.shape[3]], "i8") for each in kinds]
+    completed = _Completed(function, block_quantiser.text(found, (problem.k or 0) // problem.block, in_order=True))
+    operands = list(maker.operands)[: -len(maker.results)]
+    with maker.location:
+        packed = standing.dispatch(completed, operands, results, entries["threads"], along=(0, 2))
+    return _as_packed(packed, layout, (1, (problem.k or 0) // layout.workgroup_tile[2]))
+
+
+def _as_packed(
+    packed: Sequence[ir.Value], layout: DataTiledLayout, outer: tuple[int, int]
+) -> tuple[ir.Value, ir.Value]:
+    """Returns elements and scales of so many tiles with the dimensions of packed operands."""
+    elements, scales = (
+        _shaped(value, layout.multiplied_shape(index, layout.packed_shape(index, outer)), kind)
+        for value, index, kind in zip(packed, (LHS, LHS + LHS_SCALE), ("i8", "f8E8M0FNU"), strict=True)
     )
+    return elements, scales
+
+
+@dataclass(frozen=True)
+class _Completed:
+    """A kernel with the functions that it calls in their places."""
+
+    function: ir.Operation
+    functions: str
+
+    @property
+    def name(self) -> str:
+        return graph.symbol_name(self.function)
+
+    def text(self) -> str:
+        return block_quantiser.completed_text(self.function, self.functions)
 
 
 def _shaped(value: ir.Value, shape: tuple[int | None, ...], element: str) -> ir.Value:
