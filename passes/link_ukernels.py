@@ -21,7 +21,7 @@ flag, under which IREE's builtin ukernels would take over other matmuls of the m
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -34,7 +34,7 @@ from mxcomp.mlir.attributes import KERNEL, UKERNEL
 from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.options import Options
 from mxcomp.packing import block_quantiser, standing
-from mxcomp.packing.result_tiles import BATCHED, TILED
+from mxcomp.packing.result_tiles import BATCHED, SHARED, TILED
 from mxcomp.registry import Registry, Ukernel, accepts
 from mxcomp.ukernels import dual_packed, quantising, swiglu
 
@@ -96,7 +96,7 @@ def _symbol_table(op: ir.Operation) -> ir.Operation:
 
 def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
     """Returns the ukernel that a descriptor names, and the suffix that names its extensions. Raises UkernelError."""
-    for suffix in (BATCHED, TILED):
+    for suffix in _EXTENDED:
         if name not in registry.ukernels and name.endswith(suffix):
             return registry[name.removesuffix(suffix)], suffix
     return registry[name], ""
@@ -111,9 +111,17 @@ def function(registry: Registry, name: str) -> ir.Operation:
     return result
 
 
+_EXTENDED: Mapping[str, Callable[[int], bool]] = {
+    BATCHED: lambda operand: True,
+    SHARED: lambda operand: operand != LHS,
+    TILED: lambda operand: operand in (LHS, -1),
+}
+"""Whether an operand has an additional dimension, by suffix; -1 is the result."""
+
+
 def _extended(suffix: str, count: int) -> list[bool]:
     """Returns which of so many operands have an additional dimension."""
-    return [suffix == BATCHED or (suffix == TILED and i in (LHS, count - 1)) for i in range(count)]
+    return [suffix in _EXTENDED and _EXTENDED[suffix](i if i < count - 1 else -1) for i in range(count)]
 
 
 def _insert_own(user: ir.Operation, name: str, table: ir.Operation) -> None:

@@ -13,7 +13,7 @@ from iree.compiler import ir
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import gates, norms, quantiser
+from mxcomp.matching import blocks, gates, norms, quantiser
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
@@ -36,6 +36,7 @@ class Activations:
     With `norm` a dispatch of its own makes the source, which nothing else reads, and which a kernel may do as well.
     With `pair` the producer reads these, gate and up, which the source has in turns: each 64 elements are a block. It
     makes `hidden` activations of each two of them, and all else of these.
+    With `shared` the only row of the source is each row of each matrix of a batch: that of the experts of a token.
     """
 
     producer: Producer | None
@@ -45,6 +46,7 @@ class Activations:
     hidden: Compute | None = None
     norm: Norm | None = None
     made: ir.Operation | None = None
+    shared: bool = False
 
     @property
     def type(self) -> ir.Type:
@@ -69,6 +71,9 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
         return Activations(None, elements, tuple(build.static_sizes(elements)))
     if problem.batch and (pair := gates.pair_of(elements, scales)) is not None:
         return _hidden(*pair, problem)
+    if problem.batch and (of := blocks.find(elements, scales)) and build.static_sizes(of.elements)[0] == 1:
+        found = find(of.elements, of.scales, replace(problem, m=1, batch=()))
+        return found if isinstance(found, str) else replace(found, norm=None, made=None, shared=True)
     producer = quantiser.find(elements, scales)
     if producer is None:
         return ""

@@ -196,7 +196,8 @@ def _entry(name: str, setting: Setting, piece: Piece, profile: Profile) -> Entry
     p = mi355x()
     floor = (weights + kept + given) / (p.hbm_terabytes * 1e6) + (written + made) / (p.hbm_write_terabytes * 1e6)
     floor += _LAUNCHES["layer" if piece.caches else "head"] * p.launch_us
-    called, experts = profile.called, _experts(piece, setting)
+    called = profile.called
+    experts = _experts(piece, setting, called)
     counted = called if experts is None else _before_experts(called)
     known = [each.modelled for each in counted if each.modelled is not None]
     shares: dict[str, Any] = dict.fromkeys(KINDS, 0.0)
@@ -215,7 +216,7 @@ def _entry(name: str, setting: Setting, piece: Piece, profile: Profile) -> Entry
     )  # fmt: skip
 
 
-def _experts(piece: Piece, setting: Setting) -> moe.Entry | None:
+def _experts(piece: Piece, setting: Setting, called: Sequence[DispatchProfile]) -> moe.Entry | None:
     """Returns both products of experts for the expected even routing, or None for a piece without experts.
 
     What a call's dispatches would take depends on which experts tokens choose, which nobody computes here.
@@ -227,7 +228,8 @@ def _experts(piece: Piece, setting: Setting) -> moe.Entry | None:
         model="", activation="", tokens=setting.batch, model_dim=blocks * MX_BLOCK, inter_dim=rows // 2,
         experts=count, top_k=piece.top_k, a_type=setting.types[0], w_type=setting.types[1],
     )  # fmt: skip
-    ((_, found),) = moe.modelled([moe.Row(1, layer)])
+    is_apart = any(each.part.startswith("quantise") and _is_of_experts(each) for each in called)
+    ((_, found),) = moe.modelled([moe.Row(1, layer, quantises=setting.batch == 1 and not is_apart)])
     if isinstance(found, Fault):
         raise InputError(f"experts of {piece.name}: {found.message}")
     return found
@@ -238,11 +240,15 @@ def _before_experts(called: Sequence[DispatchProfile]) -> list[DispatchProfile]:
     products = False
     found = []
     for each in called:
-        is_theirs = any(_EXPERTS.search(module) for place in each.places[:1] for module in place.modules)
+        is_theirs = _is_of_experts(each)
         products |= is_theirs and each.part.startswith("matmul")
         if not (is_theirs and products):
             found.append(each)
     return found
+
+
+def _is_of_experts(dispatch: DispatchProfile) -> bool:
+    return any(_EXPERTS.search(module) for place in dispatch.places[:1] for module in place.modules)
 
 
 _EXPERTS = re.compile(r"(^|\.)experts$")

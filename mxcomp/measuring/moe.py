@@ -12,6 +12,7 @@ from iree.compiler import ir
 from mxcomp import routing
 from mxcomp.formats import ELEMENT_TYPES, MX_BLOCK
 from mxcomp.registry import Registry
+from mxcomp.selection import layers
 from mxcomp.selection.layers import Product, Sizes, fastest, us_of
 from mxcomp.support import lines
 from mxcomp.support.lines import Fault
@@ -40,12 +41,16 @@ class Layer(Sizes, _Names):
 
 @dataclass(frozen=True)
 class Row:
-    """A line: its number, from 1, and published times and times of a peer in the same model, or None."""
+    """A line: its number, from 1, and published times and times of a peer in the same model, or None.
+
+    `quantises`: its only token is quantised by the product of gate and up, a dispatch less than where it is before.
+    """
 
     line: int
     layer: Layer
     published: tuple[float | None, float | None] = (None, None)
     peer: tuple[float | None, float | None] = (None, None)
+    quantises: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,9 @@ def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
         pairs = {block_m: pair for block_m in BLOCK_M if (pair := fastest(row.layer, block_m, ukernels))}
         if pairs:
             best = min(pairs, key=lambda block_m: us_of(pairs[block_m]))
-            yield row, _entry(row, best, *pairs[best])
+            up, down = pairs[best]
+            itself = layers.quantising_up(row.layer, up.work.blocks, ukernels) if row.quantises else None
+            yield row, _entry(row, best, itself or up, down)
         else:
             types = " × ".join(getattr(row.layer, name) for name in TYPES)
             yield row, Fault(row.line, f"no ukernel with known times for {types}")

@@ -13,7 +13,8 @@ number of K tiles is not visible to it.
 
 With a norm in front rows come as they are before it, and what they are multiplied by, and the like, behind them.
 
-A batch is an additional first loop; its matrices of the RHS may be selected by expert ids. With more rows than a
+A batch is an additional first loop; its matrices of the RHS may be selected by expert ids. All may share a row of
+activations, which has no such loop. With more rows than a
 workgroup takes, tiles of rows are the first loop of activations and of the result, and activations are first padded to
 whole tiles.
 """
@@ -61,17 +62,18 @@ def operands(
     *stored, groups, each = build.static_sizes(packed[0])[: 2 + bool(problem.batch)]
     columns, blocks = (groups or 0) * (each or 1), (problem.k or 0) // problem.block
     most = blocks * layout.workgroup_tile[0]
+    batch, m = ((), 1) if activations.shared else (problem.batch, problem.m or 0)
     if padding is not None:
         with padding:
             outer, source, counts = _padded(activations, problem, layout.workgroup_tile[0], rows)
         taken = (*outer, most)
     else:
-        source, taken = activations.source, (None if rows is not None else (problem.m or 0) * blocks,)
+        source, taken = activations.source, (None if rows is not None else m * blocks,)
         counts = [] if rows is None else [assume(build.times(rows, blocks), Range(blocks, most))]
         kind = build.tensor_type(activations.sizes, str(activations.type))
         source = source if source.type == kind else tensor.CastOp(kind, source).result
     shapes = (
-        (*problem.batch, *taken, activations.bits),
+        (*batch, *taken, activations.bits),
         (*stored, columns, k_tiles, layout.intrinsics_k, LANES * lane_bytes),
         (*stored, columns, k_tiles, layout.intrinsics_k * LANES),
     )
@@ -141,6 +143,7 @@ def accumulate(
     problems alike as `count` says, `inputs` are activations, and operands of each RHS. `of_norm` are `vectors` for a
     kernel of its `own`.
     """
+    is_shared = problem.batch and tiles is None and len(build.static_sizes(inputs[LHS])) == _RANK
     units_m, of_workgroup = layout.units or (1, 1)
     in_tiles, batch, inner = tiles is not None, len(problem.batch), fragment(units_m)
     outer = build.static_sizes(inputs[LHS])[:1] if in_tiles else list(problem.batch)
@@ -151,11 +154,17 @@ def accumulate(
     block, activation, k, step, byte, scale = range(parallel, parallel + 6)
     of_vectors = ([parallel + 6 + 2 * i + j for j in range(2)] for i in range(len(of_norm)))
     weights = [*of_weights, unit, k, step, byte], [*of_weights, unit, k, scale]
-    dims = [[*first, block, activation], *of_vectors, *weights * count, *[list(range(parallel))] * count]
+    dims = [
+        [*([] if is_shared else first), block, activation],
+        *of_vectors,
+        *weights * count,
+        *[list(range(parallel))] * count,
+    ]
     x, *each_rhs = inputs
     op = standing.generic([kind] * count, [x, *of_norm, *each_rhs], accs, dims, parallel)
     workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(inner) + 6 + 2 * len(of_norm))
-    suffix = result_tiles.TILED if in_tiles else result_tiles.BATCHED * batch
+    of_batch = result_tiles.SHARED if is_shared else result_tiles.BATCHED * batch
+    suffix = result_tiles.TILED if in_tiles else of_batch
     result_tiles.annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=suffix)
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
     if own is not None:  # it is in no registry, from which the linker would take it
@@ -178,7 +187,7 @@ def _expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: 
     return tensor.ExpandShapeOp(tiled, value, groups, [], list(tiled.shape)).result
 
 
-_WORD_BYTES = 4
+_RANK, _WORD_BYTES = 2, 4
 _OF_TILE = [[4], [5], [6]]
 
 

@@ -29,6 +29,9 @@ EPILOGUE = "mxcomp.epilogue"
 BATCHED = "_batched"
 """The suffix of a ukernel's name whose tiles have a leading batch dimension."""
 
+SHARED = "_shared"
+"""The suffix of a ukernel's name whose RHS and result have a leading batch dimension, for a LHS that all share."""
+
 TILED = "_tiled"
 """The suffix of a ukernel's name whose LHS and result have a leading dimension of tiles along M."""
 

@@ -41,7 +41,7 @@ class Dual(Joint, FusedQuant):
         if site.partner is None or not context.may_pack or options.fuse_quantisers == OFF:
             return ""
         found = context.activations(site)
-        if isinstance(found, str):
+        if isinstance(found, str) or found.shared:
             return ""
         candidates = [each for each in PAIRS if takes(each, problem, found.bits)]
         named = next((each for each in registry.runnable(candidates) if each.name == options.ukernels), None)

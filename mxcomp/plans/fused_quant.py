@@ -22,6 +22,7 @@ from mxcomp.packing import block_dequantiser, block_quantiser, expert_tiles, qua
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import ResultTiles
 from mxcomp.packing.runtime_sizes import TileCounts
+from mxcomp.plans import by_id
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
@@ -50,16 +51,17 @@ class FusedQuant(Tiled):
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
-        options, problem = context.options, site.problem
+        options = context.options
         if not cls.is_asked_for(site, context, best):
             return ""
         found = context.activations(site)
         if isinstance(found, str) or found.pair is not None:
             return f"{_NOT}{found}" if found and isinstance(found, str) else ""
+        problem = _of_rows(site.problem, found)
         named, registry = _named(options), context.registry
         if not context.may_pack or not (named or options.ukernels == FASTEST):
             return ""
-        candidates = [each for each in SINGLES if takes(each, problem, found.bits) and named in (None, each)]
+        candidates = [each for each in _taking(problem, found) if named in (None, each)]
         known = times(candidates, problem, registry, site.result_bytes)
         if not registry.runnable(candidates):
             sizes = f"{problem.m}x{problem.n}x{problem.k}"
@@ -71,6 +73,9 @@ class FusedQuant(Tiled):
         note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}"
         note += f", modelled {us:.1f} µs" if us is not None else ""
         plan = cls.of(best, note=note, reason=None, norm=norm).with_instance(chosen, registry)
+        reads = by_id.operands(site, context, plan)
+        if plan.gathered != (() if isinstance(reads, str) else reads):
+            return f"{_NOT}all experts would exceed a buffer"
         is_compared = options.fuse_quantisers == AUTO and not named and us is not None
         return _compared(plan, us or 0.0, found, site, context) if is_compared else Proposal(plan)
 
@@ -215,6 +220,19 @@ def own_norm_us(found: Activations, context: Context) -> float:
     return norm_us(context.options.target, moved)
 
 
+def _of_rows(problem: Problem, found: Activations) -> Problem:
+    """Returns a problem with the rows that a kernel quantises."""
+    return replace(problem, m=1) if found.shared else problem
+
+
+def _taking(problem: Problem, found: Activations) -> list[Instance]:
+    """Returns the ukernels that take activations: a single row as several ones those that repeat it."""
+    return [
+        each for each in SINGLES
+        if takes(each, problem, found.bits) and (isinstance(each, once.Instance) or not found.shared)
+    ]  # fmt: skip
+
+
 def _named(options: Options) -> Instance | None:
     """Returns the instance of the name that is asked for, or of one that takes two matrices."""
     found = _KNOWN.get(options.ukernels)
@@ -230,11 +248,11 @@ def _compared(plan: FusedQuant, us: float, found: Activations, site: Site, conte
     if not all(ranked):
         return Proposal(plan)
     apart = [each[0].us for each in ranked]
-    fitting = ([e for e in SINGLES if takes(e, each, found.bits)] for each, _ in site.siblings)
+    of_rows = ((_of_rows(each, found), size) for each, size in site.siblings)
     others = [
         cheapest(known, found, context, 1 + len(site.siblings), None)[2] if known else None
-        for candidates, (each, size) in zip(fitting, site.siblings, strict=True)
-        for known in [times(candidates, each, registry, size)]
+        for each, size in of_rows
+        for known in [times(_taking(each, found), each, registry, size)]
     ]
     if None in others:
         return Proposal(plan, us, apart[0])

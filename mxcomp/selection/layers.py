@@ -26,7 +26,7 @@ from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, streaming, times
 from mxcomp.selection.ranking import LAYERS
 from mxcomp.sim.timing.parameters import parameters_of
-from mxcomp.ukernels import gating, quantising, swiglu, weight_only
+from mxcomp.ukernels import gating, once, quantising, swiglu, weight_only
 from mxcomp.ukernels.family import Instance
 
 _F32, _BF16 = 4, 2
@@ -193,6 +193,18 @@ def quantising_down(
     fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
     best = _fastest_of_rows(fitting, work, block_m, ukernels)
     return None if best is None else replace(best, others=_summed(best, sizes, blocks))
+
+
+def quantising_up(sizes: Sizes, blocks: grouped.Blocks, ukernels: Mapping[str, Ukernel]) -> Product | None:
+    """Returns gate and up of a single token with the fastest ukernel that quantises it, if there is one."""
+    work, kinds = _gate_up(sizes, blocks), (sizes.a_type, sizes.w_type)
+    able = [
+        each for each in once.INSTANCES
+        if each.matrices == 1 and each.name in ukernels and each.elements == kinds and each.covers(1, work.n, work.k)
+    ]  # fmt: skip
+    fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
+    found = [_with_rows(each, ukernels[each.name], work, 1) for each in fitting]
+    return min((each for each in found if each is not None), key=lambda each: each.us, default=None)
 
 
 def _takes(ukernel: Ukernel, block_m: int) -> bool:

@@ -116,9 +116,11 @@ def test_experts_are_those_that_even_routing_gives() -> None:
     after = [dispatch("layer.mlp.shared_experts.up_proj", "matmul"), dispatch("layer")]
     assert models._before_experts([*kept, *gone, *after]) == [*kept, *after]
     _, full, head = pieces(GPT_OSS)
-    one, many = (models._experts(full, Setting(batch, 64, FP4)) for batch in (1, 256))
-    assert one is not None and many is not None and models._experts(head, Setting(1, 64, FP4)) is None
+    one, many = (models._experts(full, Setting(batch, 64, FP4), kept) for batch in (1, 256))
+    assert one is not None and many is not None and models._experts(head, Setting(1, 64, FP4), kept) is None
     assert (one.active_experts, many.active_experts) == (2, 8) and one.ours_us < many.ours_us
+    itself = models._experts(full, Setting(1, 64, FP4), kept[:2])
+    assert itself is not None and itself.kernel_gemm1.startswith("mx_fused_quant16_once_")
 
 
 @pytest.mark.parametrize(

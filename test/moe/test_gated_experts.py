@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import ml_dtypes
@@ -40,6 +40,7 @@ class Case:
     has_bias: bool = True
     seed: int = 5
     result: str = "f32"
+    source: str = "f32"
 
     scales = (6, 8)
     """Which arguments are scales of weights."""
@@ -67,7 +68,7 @@ class Case:
 
     @cached_property
     def x(self) -> Array:
-        kind = ml_dtypes.bfloat16 if self.types[0] == BF16 else np.float32
+        kind = ml_dtypes.bfloat16 if BF16 in (self.types[0], self.source) else np.float32
         return self.rng.standard_normal((self.tokens, self.model)).astype(kind)
 
     @cached_property
@@ -159,7 +160,11 @@ SHORT = Case(F8_F4, 32, result=BF16)
 """What experts give is kept in 16 bits."""
 PLAIN = Case((BF16, "E2M1"), 16, model=544)
 """Activations that are not quantised."""
+TOKEN = Case(F4, 2, tokens=1, model=576, inner=1056, result=BF16, source=BF16)
+"""A token that the product of gate and up quantises."""
 REST = [
+    replace(TOKEN, experts=8, top_k=6),
+    replace(TOKEN, types=F8, has_bias=False),
     *(Case(types, rows) for types in TYPES for rows in (16, 32, 64, 128) if (types, rows) != (F4, 16)),
     *(Case(F4, 16, name) for name in ACTIVATIONS if name != "clamped_swiglu"),
     *(Case(types, rows, result=BF16) for types in (F4, F8) for rows in (16, 64, 128)),
@@ -183,7 +188,7 @@ REST = [
 
 
 @pytest.mark.parametrize(
-    "case", [QUICK, SHORT, PLAIN, *(pytest.param(case, marks=pytest.mark.slow) for case in REST)], ids=str
+    "case", [QUICK, SHORT, PLAIN, TOKEN, *(pytest.param(case, marks=pytest.mark.slow) for case in REST)], ids=str
 )
 def test_right(case: Case) -> None:
     check(case)
@@ -195,6 +200,7 @@ def test_right(case: Case) -> None:
         (QUICK, 4, "gate and up are quantised in their tile"),
         (Case(F8_F4, 32), 4, "gate and up are quantised in their tile"),
         (PLAIN, 5, "RHS is dequantised by mx_bf16_f4E2M1FN_"),
+        (TOKEN, 3, "LHS is quantised by mx_fused_quant16_once_"),
     ],
     ids=str,
 )
