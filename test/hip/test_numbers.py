@@ -195,7 +195,7 @@ def test_dump() -> None:
 )
 def test_what_cannot_be_dumped(flags: tuple[str, ...], message: str, copied: Tool) -> None:
     stored("f4E2M1FN")
-    Path("report.json").write_text('{"target": "gfx950", "matmuls": []}')
+    Path("report.json").write_text('{"target": "gfx950", "matmuls": [], "launches": []}')
     done = copied("", "", "", flags=("--dump-operands=operands", *flags))
     assert done.returncode == 1
     assert message in done.stderr
