@@ -133,7 +133,7 @@ def _is_small(roots: list[ir.Operation]) -> bool:
 
 def _alone(result: ir.Value) -> ir.Value:
     """Replaces a rotation of many elements by one operation, and its tables, which are stored, by one."""
-    tables = [_rounded(op) for op in composing.followed(result) if _is_costly(op)]
+    tables = list(dict.fromkeys(_rounded(op) for op in composing.followed(result) if _is_costly(op)))
     for together in [tables] if _are_alike(tables) else [[op] for op in tables]:
         values, last = [op.results[0] for op in together], _last(together)
         with last.location, ir.InsertionPoint(last):
@@ -146,11 +146,13 @@ def _alone(result: ir.Value) -> ir.Value:
 
 def _rounded(table: ir.Operation) -> ir.Operation:
     """Returns the last operation behind a table that alone reads it, and makes no larger elements of its own."""
-    user, size = graph.only_user(table), build.element(table.results[0]).width
-    is_like = user is not None and composing.is_calculation(user) and list(user.operands)[:-1] == list(table.results)
-    if user is None or not is_like or build.static_sizes(user.results[0]) != build.static_sizes(table.results[0]):
+    user, before = graph.only_user(table), table.results[0]
+    if user is None or not composing.is_calculation(user) or list(user.operands)[:-1] != [before]:
         return table
-    return _rounded(user) if build.element(user.results[0]).width <= size else table
+    kind, width = build.element(user.results[0]), build.element(before).width
+    is_stored = isinstance(kind, ir.FloatType) and not is_narrow(kind) and kind.width <= width
+    is_like = build.static_sizes(user.results[0]) == build.static_sizes(before)
+    return _rounded(user) if is_stored and is_like else table
 
 
 def _last(ops: list[ir.Operation]) -> ir.Operation:
