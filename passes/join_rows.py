@@ -111,7 +111,7 @@ def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
     results = [*new, other]
     leaves = [each for each in composing.leaves(results) if isinstance(each.type, ir.RankedTensorType)]
     numbers = {leaf: number for number, leaf in enumerate(leaves)}
-    caches = list(op.operands)[len(op.operands) - rows.caches :]
+    caches = list(op.operands)[rows.caches + 1 :]
     table = list(op.operands)[rows.caches]
     size = _count(other) // rows.groups
     with ir.InsertionPoint(region), standing.named(region, "cache", "rows"):

@@ -17,6 +17,9 @@ IREE writes it where the cache lies if nothing reads that later, also where it i
 Of a choice by `where`, which makes a new tensor, this becomes of a cache that is the program's to change alone: it is
 an argument, or a global, and becomes a result, or what is stored there. A row whose place is beyond the cache is not
 written. Caches that are written at the same places share a dispatch.
+
+Of rows that are quantised in front, as `mxcomp.torch.quantise` does it, elements and scales are two caches; the kernel
+is given rows as they were before, and quantises them. What reads one of these caches is moved behind the last write.
 """
 
 from __future__ import annotations
@@ -24,24 +27,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import cmp_to_key
 from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.matching import updates
+from mxcomp.layout.units import BLOCK
+from mxcomp.matching import activations, updates
+from mxcomp.matching.storage import BITCASTS
 from mxcomp.matching.updates import SCATTER, Update
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.attributes import ROWS
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
-from mxcomp.packing import standing
+from mxcomp.packing import block_quantiser, standing
+from mxcomp.target import Target
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.rows import Rows
 
 OPTIONS = ("ukernels", "reference")
 
-_Found: TypeAlias = tuple[Update, Rows]
-"""An update, and the kernel that does it alone."""
+_Found: TypeAlias = tuple[tuple[Update, ...], Rows]
+"""An update, or that of elements and that of scales, and the kernel that does them alone with the rows of the first."""
 
 _IMPORT = "hal.tensor.import"
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
@@ -55,7 +62,7 @@ def run(module: ir.Operation, options: Options) -> None:
     if not options.has_kernels:
         return
     ops = [op for op in graph.walk(module, bodies=False) if _found(op) is not None]
-    for same in _together(ops):
+    for same in _together(ops, options.target):
         _replace(same)
 
 
@@ -67,7 +74,57 @@ def _found(op: ir.Operation) -> _Found | None:
     kernel = None if update is None else _kernel(update)
     if update is None or kernel is None:
         return None
-    return (update, kernel) if op.name == SCATTER or _is_state(update) else None
+    return ((update,), kernel) if op.name == SCATTER or _is_state(update) else None
+
+
+def _quantised(elements: _Found, scales: _Found, target: Target) -> _Found | None:
+    """Returns updates of elements and of scales as one that quantises rows, which nothing may ask for in between."""
+    ((one,), kernel), ((other,), of_scales) = elements, scales
+    codes, powers = _before_bytes(one), _before_bytes(other)
+    if codes is None or powers is None or not _may_wait(one, other):
+        return None
+    found = activations.of_rows(codes, powers)
+    if found is None:
+        return None
+    kind, source = found.type, str(found.type)
+    with one.op.location:
+        functions = block_quantiser.text(found, of_scales.size, in_order=True)
+    whole = replace(
+        kernel, size=of_scales.size * BLOCK, element=source, bits=kind.width, format=str(build.element(codes)),
+        functions=functions,
+    )  # fmt: skip
+    is_alike = [size for size, _ in whole.stored] == [kernel.size, of_scales.size]
+    if (
+        not is_alike
+        or replace(kernel, size=of_scales.size) != of_scales
+        or target.lacks_conversion(source, whole.format)
+    ):
+        return None
+    return (replace(one, rows=found.source, rows_order=()), other), whole
+
+
+def _before_bytes(update: Update) -> ir.Value | None:
+    """Returns new rows as what their bytes are bits of, if these are in the order of the cache."""
+    op = graph.producer(_in_memory(update.rows))
+    is_bytes = op is not None and op.name in BITCASTS and str(build.element(update.rows)) == "i8"
+    in_order = list(update.rows_order) == sorted(update.rows_order)
+    return op.operands[0] if op is not None and is_bytes and in_order else None
+
+
+def _in_memory(value: ir.Value) -> ir.Value:
+    """Follows a value through reshapes, and transposes that move dimensions of size 1 only."""
+    op = graph.producer(value)
+    while op is not None and (op.name in graph.RESHAPES or _is_reshape(op)):
+        value = op.operands[0]
+        op = graph.producer(value)
+    return value
+
+
+def _is_reshape(op: ir.Operation) -> bool:
+    """Returns whether an operation is a transpose after which elements lie as before."""
+    order = updates.permutation(op)
+    moved = [] if order is None else [dim for dim in order if build.static_sizes(op.operands[0])[dim] != 1]
+    return order is not None and moved == sorted(moved)
 
 
 def _kernel(update: Update) -> Rows | None:
@@ -113,39 +170,67 @@ def _users(value: ir.Value) -> Iterator[ir.Operation]:
             yield from _users(op.results[0])
 
 
-def _together(ops: Sequence[ir.Operation]) -> Iterator[list[_Found]]:
+def _together(ops: Sequence[ir.Operation], target: Target) -> Iterator[list[_Found]]:
     """Yields updates grouped by dispatch: neighbours that write rows at the same positions, two at a time.
 
     Each is found again when its turn comes, as what it reads may be the result of one that was replaced.
     """
     rest = list(ops)
     while rest:
-        one, other = _found(rest.pop(0)), _found(rest[0]) if rest else None
+        one = _next(rest, target)
         if one is None:
             continue
-        if other is not None and one[1] == other[1] and _may_wait(one[0], other[0]):
-            rest.pop(0)
+        behind = list(rest)
+        other = _next(behind, target) if rest else None
+        if other is not None and one[1] == other[1] and all(_may_wait(each, other[0][-1]) for each in one[0]):
+            rest = behind
             yield [one, other]
         else:
             yield [one]
 
 
+def _next(rest: list[ir.Operation], target: Target) -> _Found | None:
+    """Removes the first update, or those of elements and of scales, and returns it."""
+    one, other = _found(rest.pop(0)), _found(rest[0]) if rest else None
+    if one is not None and other is not None and (both := _quantised(one, other, target)) is not None:
+        rest.pop(0)
+        return both
+    return one
+
+
 def _may_wait(update: Update, other: Update) -> bool:
-    """Returns whether an update may be delayed to a later one at the same positions, as nobody reads it before."""
-    if update.places != other.places or update.op.block != other.op.block or update.cache == other.cache:
+    """Returns whether an update may be delayed to a later one at the same positions, and what is made of it as well."""
+    block = other.op.block
+    if update.places != other.places or update.op.block != block or update.cache == other.cache:
         return False
-    return all(each.name == STORE and _may_sink(each, other.op) for each in _early(update, other.op))
+    if len(block.region.blocks) > 1:
+        return False
+    early = _early([update], other.op)
+    made = [update.op.results[0], *(result for op in early for result in op.results)]
+    is_read = any(graph.in_block(use.owner.operation, block) == other.op for value in made for use in value.uses)
+    return not is_read and all(op.name.startswith(graph.PURE) or _may_sink(op, other.op) for op in early)
 
 
-def _early(update: Update, op: ir.Operation) -> list[ir.Operation]:
-    """Returns the readers of a new cache before an operation."""
-    readers = [use.owner.operation for use in update.op.results[0].uses]
-    return [each for each in readers if each.block != op.block or not op.is_before_in_block(each)]
+def _early(waiting: Sequence[Update], op: ir.Operation) -> list[ir.Operation]:
+    """Returns the operations before another one that are computed from new caches, in order."""
+    values, early = [update.op.results[0] for update in waiting], set[ir.Operation]()
+    while values:
+        for use in values.pop().uses:
+            user = graph.in_block(use.owner.operation, op.block)
+            if user not in early and user.is_before_in_block(op):
+                early.add(user)
+                values += user.results
+    return sorted(early, key=cmp_to_key(_compared))
+
+
+def _compared(one: ir.Operation, other: ir.Operation) -> int:
+    """Compares two operations of a block by their places."""
+    return -1 if one.is_before_in_block(other) else 1
 
 
 def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:
     """Returns whether the store of a global may be moved behind a later operation, as nothing in between reads it."""
-    if store.block != op.block:
+    if store.name != STORE:
         return False
     between = (view.operation for view in op.block.operations)
     passed = [each for each in between if store.is_before_in_block(each) and each.is_before_in_block(op)]
@@ -157,22 +242,20 @@ def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:
 
 def _replace(same: Sequence[_Found]) -> None:
     """Writes rows of caches at the same places in one dispatch."""
-    (update, kernel), *_ = same
-    kernel = replace(kernel, caches=len(same))
-    last = same[-1][0].op
+    kernel = replace(same[0][1], caches=len(same))
+    written = [update for of, _ in same for update in of]
+    last = written[-1].op
     with ir.InsertionPoint(last), last.location:
-        shape = kernel.result_types(kernel.workgroups)[0].shape
-        caches = [build.reshaped(each.cache, shape) for each, _ in same]
-        rows = [_rows(each) for each, _ in same]
+        kinds = kernel.result_types(kernel.workgroups)
+        caches = [build.reshaped(update.cache, kind.shape) for update, kind in zip(written, kinds, strict=True)]
+        operands = [*(_rows(of[0]) for of, _ in same), _halves(written[0])]
         with standing.named(last, "cache", "rows"):
-            written = standing.dispatch(
-                kernel, [*rows, _halves(update)], kernel.result_types(kernel.workgroups), kernel.threads, caches
-            )
-        standing.placeholder(written[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))
-        for (each, _), value in zip(same, written, strict=True):
-            for store in _early(each, last):
-                store.move_after(last)
-            _use(each, value)
+            made = standing.dispatch(kernel, operands, kinds, kernel.threads, caches)
+        standing.placeholder(made[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))
+        for op in reversed(_early(written, last)):
+            op.move_after(last)
+        for update, value in zip(written, made, strict=True):
+            _use(update, value)
 
 
 def _rows(update: Update) -> ir.Value:

@@ -19,6 +19,8 @@ from mxcomp.ukernels.rows import Rows
 from mxcomp.ukernels.waves import LANES
 
 _MOST_THREADS = 1024
+_ALIGNMENT = 16
+"""The alignment of rows in LDS in bytes."""
 
 Element = Callable[[Values, Index], ir.Value]
 """Makes the element of this number of a result, from the kernel's operands as buffers."""
@@ -48,7 +50,7 @@ class RotatedRows(Rows):
 
     @property
     def name(self) -> str:
-        return f"mx_write_rotated_rows_d{self.size}_{self.other}"
+        return f"mx_write_rotated_rows_d{self.size}_{self.other}" + (f"_{self.format}" if self.format else "")
 
     @property
     def threads(self) -> int:
@@ -74,6 +76,8 @@ class RotatedRows(Rows):
         *rows, of_other = self.elements
         element = partial(self._row, of_other, taken, workgroup * self.other)
         other = self._with(other, [0], self.other, thread, element)
+        if self.format:
+            return [*self._quantised(thread, workgroup, taken, table, caches), other]
         place = self._place(table, workgroup, Index.of(0)).here
         is_here = place < self.length
         at: list[Index | int] = [0, builder.select(is_here, place, 0)]
@@ -82,6 +86,26 @@ class RotatedRows(Rows):
             element = partial(self._row, row, taken, first)
             caches[number] = self._with(caches[number], at, self.size, thread, element, is_here)
         return [*caches, other]
+
+    def _quantised(self, thread: Index, workgroup: Index, taken: Values, table: ir.Value, caches: Values) -> Values:
+        """Returns caches with blocks that a thread quantises of rows in LDS, which all threads have computed.
+
+        Each wave has blocks of one of the rows.
+        """
+        new = [builder.lds(self.size, self.element) for _ in range(self.caches)]
+        for row, to in zip(self.elements, new, strict=False):
+            for first in range(0, self.size, self.threads):
+                item = (thread + first).here
+                with builder.when(item < self.size):
+                    value = row(taken, workgroup * self.size + item)
+                    builder.write_lds(builder.from_elements([value]), to, item)
+        builder.lds_barrier()
+        made, count = Values(), len(self.stored)
+        for number, row in enumerate(new):
+            turned = (thread + (self.threads - number * LANES)) % self.threads
+            own = caches[number * count :][:count]
+            made += self._with_pieces(turned, workgroup, [row], table, own, 0, _ALIGNMENT)
+        return made
 
     @staticmethod
     def _row(element: Element, taken: Values, first: Index, number: Index) -> ir.Value:

@@ -3,10 +3,13 @@
 A cache is groups of places for rows, such as the heads of sequences. A workgroup has a group, or a part of its places;
 its threads take pieces of new rows by turns, and store those whose place is in their part. A row without a place there
 is nowhere: of a place beyond the cache nothing is written.
+
+Rows may be quantised as they are written: a piece is a block then, whose elements and scale are bytes of two caches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,9 +17,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import scf, tensor, util, vector
 
 from mxcomp.mlir import build
+from mxcomp.mlir.inline import insert
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Values
-from mxcomp.ukernels.waves import LANES
+from mxcomp.ukernels.waves import BLOCK, LANES, MFMA
 
 _PIECE = 16
 """The largest number of bytes that a lane stores at once."""
@@ -32,7 +36,7 @@ class Rows:
         length: Places of a group.
         parts: Workgroups that share a group.
         rows: New ones of each group.
-        size: Elements of a row.
+        size: Elements of a new row.
         element: Their type.
         bits: Of an element.
         table: How many integers say where rows go.
@@ -41,6 +45,8 @@ class Rows:
         by_row: Each row has an integer of its own.
         step, number: What is added to it: the row's number times one, and the other.
         caches: Written alike, each with rows of its own.
+        format: The type that rows are quantised to; "": none.
+        functions: A module's text with `@quantise`, which returns the bytes of a block and its scale.
     """
 
     groups: int
@@ -57,6 +63,8 @@ class Rows:
     step: int
     number: int
     caches: int = 1
+    format: str = ""
+    functions: str = ""
 
     @property
     def name(self) -> str:
@@ -64,9 +72,17 @@ class Rows:
         return f"mx_write_rows_r{self.rows}_d{self.size}_{builder.digest(self)}"
 
     @property
+    def stored(self) -> list[tuple[int, str]]:
+        """The elements that a row is in the cache, or in that of elements and that of scales, and their type."""
+        if not self.format:
+            return [(self.size, self.element)]
+        blocks = self.size // BLOCK
+        return [(blocks * MFMA.lane_bytes(self.format), "i8"), (blocks, "i8")]
+
+    @property
     def piece(self) -> int:
         """Elements that a lane stores at once."""
-        piece = _PIECE * 8 // self.bits
+        piece = BLOCK if self.format else _PIECE * 8 // self.bits
         while self.size % piece:
             piece //= 2
         return piece
@@ -85,7 +101,8 @@ class Rows:
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of caches, as so many workgroups see them."""
-        return [build.tensor_type([workgroups, self.length // self.parts, self.size], self.element)] * self.caches
+        places = self.length // self.parts
+        return [build.tensor_type([workgroups, places, *each], kind) for *each, kind in self.stored] * self.caches
 
     @property
     def workgroups(self) -> int:
@@ -101,7 +118,7 @@ class Rows:
             buffers = [builder.whole_buffer(each, [1]) for each in arguments[:count]]
             util.ReturnOp(self._written(buffers, arguments[count:]))
         made = ir.Module.create()
-        made.body.append(function.operation)
+        made.body.append(insert(function.operation, self.functions) if self.functions else function.operation)
         return str(made)
 
     def _written(self, buffers: Values, results: Values) -> Values:
@@ -122,26 +139,30 @@ class Rows:
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns caches with a thread's pieces of rows."""
         *new, table = buffers
+        return self._with_pieces(thread, workgroup, new, table, outs, workgroup // self.parts * (self.rows * self.size))
+
+    def _with_pieces(
+        self, thread: Index, workgroup: Index, new: Values, table: ir.Value, outs: Values, first: Index | int,
+        alignment: int | None = None,
+    ) -> Values:  # fmt: skip
+        """Returns caches with a thread's pieces of rows, which begin at the element `first` of their buffers."""
         group, part = workgroup // self.parts, workgroup % self.parts
-        lanes = self.size // self.piece
-        places = self.length // self.parts
+        lanes, places = self.size // self.piece, self.length // self.parts
+        widths = [size // lanes for size, _ in self.stored] * len(new)
 
         def put(item: Index, caches: Values) -> list[Values]:
-            row, piece = item // lanes, (item % lanes) * self.piece
+            row, piece = item // lanes, item % lanes
             place = (self._place(table, group, row) + part * -places).here
-            start = group * (self.rows * self.size) + item * self.piece
             is_here = place < places
-            at: list[Index | int] = [0, builder.select(is_here, place, 0), piece]
-            pairs = zip(new, caches, strict=True)
-            return [
-                [
-                    builder.inserted(cache, at, self.piece, partial(self._piece, of, start), is_here)
-                    for of, cache in pairs
-                ]
+            is_part: list[Index | int] = [0, builder.select(is_here, place, 0)]
+            values = [value for of in new for value in self._stored(of, item * self.piece + first, alignment)]
+            made = [
+                builder.inserted(cache, [*is_part, piece * width], width, value, is_here)
+                for cache, width, value in zip(caches, widths, values, strict=True)
             ]
+            return [made]
 
-        count = Index.of(self.rows * lanes)
-        (made,) = builder.loop(count, put, outs, start=thread, step=self.threads)
+        (made,) = builder.loop(Index.of(self.rows * lanes), put, outs, start=thread, step=self.threads)
         return made
 
     def _place(self, table: ir.Value, group: Index, row: Index) -> Index:
@@ -154,6 +175,13 @@ class Rows:
         whole = vector.BitCastOp(ir.VectorType.get([1], kind), halves).result
         return Index.of(builder.element(whole, 0)) + row * self.step + self.number
 
-    def _piece(self, new: ir.Value, start: Index) -> ir.Value:
-        """Loads a piece of a new row."""
-        return builder.load(new, [start], self.piece)
+    def _stored(self, new: ir.Value, start: Index, alignment: int | None) -> list[Callable[[], ir.Value]]:
+        """Returns what loads a piece of a new row, or has elements and the scale of a block."""
+        load = partial(builder.load, new, [start], self.piece, alignment)
+        if not self.format:
+            return [load]
+        byte = ir.IntegerType.get_signless(8)
+        elements = ir.VectorType.get([MFMA.lane_bytes(self.format)], byte)
+        words = builder.bitcast(load(), "i32", BLOCK * self.bits // 32)
+        made, scale = builder.call("quantise", [words], elements, byte)
+        return [lambda: made, lambda: builder.from_elements([scale])]

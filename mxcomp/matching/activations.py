@@ -5,7 +5,7 @@ Hidden activations of experts are computed from gate and up (`mxcomp.matching.ga
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -13,6 +13,7 @@ from iree.compiler import ir
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import BLOCK
 from mxcomp.matching import blocks, gates, norms, quantiser
 from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
@@ -23,6 +24,7 @@ from mxcomp.mlir.attributes import PACKING
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.ukernels import weight_only
+from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.quantising import SOURCE_BITS
 
 
@@ -94,6 +96,25 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
     return replace(found, norm=_norm(found), made=_made(found))
+
+
+def of_rows(elements: ir.Value, scales: ir.Value) -> Activations | None:
+    """Returns the rows that elements [rows, blocks, 32] and scales are quantised from, nearest to the quantiser.
+
+    None where a lane cannot quantise a block of them.
+    """
+    sizes = build.static_sizes(elements)
+    if None in sizes or sizes[-1] != BLOCK or sizes[:-1] != build.static_sizes(scales):
+        return None
+    producer = quantiser.find(elements, scales)
+    if producer is None or not _converts(producer.elements):
+        return None
+    producer = _narrowed(elements, scales, producer, lambda op: True) or producer
+    read, *others = _reads(producer)
+    if others or _captures(producer) or not _is_row_major(read, sizes[0] or 0, (sizes[1] or 0) * BLOCK):
+        return None
+    kinds = str(build.element(elements)), str(build.element(read.value))
+    return Activations(producer, read.value, tuple(_sizes(read))) if kinds in CONVERSIONS else None
 
 
 def _norm(found: Activations) -> Norm | None:
@@ -175,8 +196,15 @@ class ActivationsCache:
 def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -> Producer | None:
     """Returns the same quantiser of a single tensor that is computed by consumers fused into a matmul: the narrowest
     such tensor."""
+    return _narrowed(elements, scales, producer, _is_epilogue)
+
+
+def _narrowed(
+    elements: ir.Value, scales: ir.Value, producer: Producer, is_source: Callable[[ir.Operation], bool]
+) -> Producer | None:
+    """Returns the same quantiser of the narrowest single tensor in front of it, of those that operations compute."""
     ops = [node.op for node in computed([producer.elements]) if node.inside and node.start is None]
-    sources = [op for op in dict.fromkeys(ops) if str(build.element(op.results[0])) in SOURCE_BITS and _is_epilogue(op)]
+    sources = [op for op in dict.fromkeys(ops) if str(build.element(op.results[0])) in SOURCE_BITS and is_source(op)]
     for op in sorted(sources, key=lambda op: SOURCE_BITS[str(build.element(op.results[0]))]):
         found = quantiser.find(elements, scales, [op])
         if found is not None and found.reads() == {op.results[0]} and len(_reads(found)) == 1:

@@ -221,7 +221,8 @@ def erase_dead(op: ir.Operation) -> None:
             erase_dead(init)
 
 
-_PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "util.optimization_barrier")
+PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "util.optimization_barrier")
+"""Beginnings of the names of operations without side effects."""
 
 
 def erase_unused(values: Iterable[ir.Value]) -> None:
@@ -230,7 +231,7 @@ def erase_unused(values: Iterable[ir.Value]) -> None:
     pending = [producer(value) for value in values]
     while pending:
         op = pending.pop()
-        if op is not None and op not in found and op.name.startswith(_PURE):
+        if op is not None and op not in found and op.name.startswith(PURE):
             found.add(op)
             pending += [producer(operand) for operand in op.operands]
     for block in {op.block for op in found}:

@@ -10,6 +10,8 @@
 #of_l = affine_map<(h, l, d) -> (l)>
 #of_d = affine_map<(h, l, d) -> (d)>
 #swap = affine_map<(l, h, d) -> (h, l, d)>
+#of_block = affine_map<(r, b, k) -> (r, b)>
+#blocks = affine_map<(r, b) -> (r, b)>
 
 // Subscripts of a scatter, which are loops but for the position, are not computed. Both caches are written by one kernel.
 
@@ -145,4 +147,161 @@ func.func @repeated(%cache: tensor<32x16xf32>, %rows: tensor<3x16xf32>, %slots: 
     iree_linalg_ext.yield %new : f32
   } -> tensor<32x16xf32>
   return %1 : tensor<32x16xf32>
+}
+
+// Rows are quantised where elements and scales of them are written. What reads one of both waits for that.
+
+// CHECK-LABEL: func.func @quantised
+// CHECK-SAME: %{{.+}}: tensor<32x32xi8>, %{{.+}}: tensor<32x2xi8>, %[[ROWS:.+]]: tensor<3x64xbf16>
+// CHECK-NOT: scaling_truncf
+// CHECK: tensor.collapse_shape %[[ROWS]]
+// CHECK: flow.dispatch.region -> (tensor<8x4x32xi8>, tensor<8x4x2xi8>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<192xbf16>, tensor<6xi32>) outs(%{{.+}}, %{{.+}} : tensor<8x4x32xi8>, tensor<8x4x2xi8>)
+// CHECK-SAME: "mx_write_rows_r3_d64_
+// CHECK-SAME: rocdl.cvt.scalef32.pk.fp4.bf16
+// CHECK: iree_tensor_ext.bitcast %{{.+}} : tensor<32x32xi8> -> tensor<32x2x32xf4E2M1FN>
+// CHECK-NOT: iree_linalg_ext.scatter
+// CHECK: return
+func.func @quantised(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: tensor<3x64xbf16>, %slots: tensor<3xi64>) -> (tensor<32x2xi8>, tensor<32x2x32xf4E2M1FN>) {
+  %at = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
+  %x = tensor.expand_shape %rows [[0], [1, 2]] output_shape [3, 2, 32] : tensor<3x64xbf16> into tensor<3x2x32xbf16>
+  %zero = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<3x2xi32>
+  %none = linalg.fill ins(%zero : i32) outs(%e : tensor<3x2xi32>) -> tensor<3x2xi32>
+  %amax = linalg.generic {indexing_maps = [#all, #of_block], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x : tensor<3x2x32xbf16>) outs(%none : tensor<3x2xi32>) {
+  ^bb0(%in: bf16, %o: i32):
+    %0 = arith.extf %in : bf16 to f32
+    %1 = math.absf %0 : f32
+    %2 = arith.bitcast %1 : f32 to i32
+    %3 = arith.maxui %2, %o : i32
+    linalg.yield %3 : i32
+  } -> tensor<3x2xi32>
+  %es = tensor.empty() : tensor<3x2xf8E8M0FNU>
+  %powers = linalg.generic {indexing_maps = [#blocks, #blocks], iterator_types = ["parallel", "parallel"]} ins(%amax : tensor<3x2xi32>) outs(%es : tensor<3x2xf8E8M0FNU>) {
+  ^bb0(%in: i32, %o: f8E8M0FNU):
+    %c23 = arith.constant 23 : i32
+    %0 = arith.shrui %in, %c23 : i32
+    %1 = arith.trunci %0 : i32 to i8
+    %2 = arith.bitcast %1 : i8 to f8E8M0FNU
+    linalg.yield %2 : f8E8M0FNU
+  } -> tensor<3x2xf8E8M0FNU>
+  %ee = tensor.empty() : tensor<3x2x32xf4E2M1FN>
+  %codes = linalg.generic {indexing_maps = [#all, #of_block, #all], iterator_types = ["parallel", "parallel", "parallel"]} ins(%x, %powers : tensor<3x2x32xbf16>, tensor<3x2xf8E8M0FNU>) outs(%ee : tensor<3x2x32xf4E2M1FN>) {
+  ^bb0(%in: bf16, %scale: f8E8M0FNU, %o: f4E2M1FN):
+    %0 = arith.extf %in : bf16 to f32
+    %1 = arith.scaling_truncf %0, %scale : f32, f8E8M0FNU to f4E2M1FN
+    linalg.yield %1 : f4E2M1FN
+  } -> tensor<3x2x32xf4E2M1FN>
+  %be = iree_tensor_ext.bitcast %codes : tensor<3x2x32xf4E2M1FN> -> tensor<3x32xi8>
+  %bs = iree_tensor_ext.bitcast %powers : tensor<3x2xf8E8M0FNU> -> tensor<3x2xi8>
+  %ue = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%be, %at : tensor<3x32xi8>, tensor<3x1xi64>) outs(%elements : tensor<32x32xi8>) {
+  ^bb0(%new: i8, %old: i8):
+    iree_linalg_ext.yield %new : i8
+  } -> tensor<32x32xi8>
+  %read = iree_tensor_ext.bitcast %ue : tensor<32x32xi8> -> tensor<32x2x32xf4E2M1FN>
+  %us = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%bs, %at : tensor<3x2xi8>, tensor<3x1xi64>) outs(%scales : tensor<32x2xi8>) {
+  ^bb0(%new: i8, %old: i8):
+    iree_linalg_ext.yield %new : i8
+  } -> tensor<32x2xi8>
+  return %us, %read : tensor<32x2xi8>, tensor<32x2x32xf4E2M1FN>
+}
+
+// Elements and scales that go to different places are written as they are.
+
+// CHECK-LABEL: func.func @apart
+// CHECK: arith.scaling_truncf
+// CHECK: flow.dispatch.region -> (tensor<8x4x32xi8>)
+// CHECK: flow.dispatch.region -> (tensor<8x4x2xi8>)
+func.func @apart(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: tensor<3x64xbf16>, %slots: tensor<3xi64>, %others: tensor<3xi64>) -> (tensor<32x32xi8>, tensor<32x2xi8>) {
+  %at = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
+  %other = tensor.expand_shape %others [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
+  %x = tensor.expand_shape %rows [[0], [1, 2]] output_shape [3, 2, 32] : tensor<3x64xbf16> into tensor<3x2x32xbf16>
+  %zero = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<3x2xi32>
+  %none = linalg.fill ins(%zero : i32) outs(%e : tensor<3x2xi32>) -> tensor<3x2xi32>
+  %amax = linalg.generic {indexing_maps = [#all, #of_block], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x : tensor<3x2x32xbf16>) outs(%none : tensor<3x2xi32>) {
+  ^bb0(%in: bf16, %o: i32):
+    %0 = arith.extf %in : bf16 to f32
+    %1 = math.absf %0 : f32
+    %2 = arith.bitcast %1 : f32 to i32
+    %3 = arith.maxui %2, %o : i32
+    linalg.yield %3 : i32
+  } -> tensor<3x2xi32>
+  %es = tensor.empty() : tensor<3x2xf8E8M0FNU>
+  %powers = linalg.generic {indexing_maps = [#blocks, #blocks], iterator_types = ["parallel", "parallel"]} ins(%amax : tensor<3x2xi32>) outs(%es : tensor<3x2xf8E8M0FNU>) {
+  ^bb0(%in: i32, %o: f8E8M0FNU):
+    %c23 = arith.constant 23 : i32
+    %0 = arith.shrui %in, %c23 : i32
+    %1 = arith.trunci %0 : i32 to i8
+    %2 = arith.bitcast %1 : i8 to f8E8M0FNU
+    linalg.yield %2 : f8E8M0FNU
+  } -> tensor<3x2xf8E8M0FNU>
+  %ee = tensor.empty() : tensor<3x2x32xf4E2M1FN>
+  %codes = linalg.generic {indexing_maps = [#all, #of_block, #all], iterator_types = ["parallel", "parallel", "parallel"]} ins(%x, %powers : tensor<3x2x32xbf16>, tensor<3x2xf8E8M0FNU>) outs(%ee : tensor<3x2x32xf4E2M1FN>) {
+  ^bb0(%in: bf16, %scale: f8E8M0FNU, %o: f4E2M1FN):
+    %0 = arith.extf %in : bf16 to f32
+    %1 = arith.scaling_truncf %0, %scale : f32, f8E8M0FNU to f4E2M1FN
+    linalg.yield %1 : f4E2M1FN
+  } -> tensor<3x2x32xf4E2M1FN>
+  %be = iree_tensor_ext.bitcast %codes : tensor<3x2x32xf4E2M1FN> -> tensor<3x32xi8>
+  %bs = iree_tensor_ext.bitcast %powers : tensor<3x2xf8E8M0FNU> -> tensor<3x2xi8>
+  %ue = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%be, %at : tensor<3x32xi8>, tensor<3x1xi64>) outs(%elements : tensor<32x32xi8>) {
+  ^bb0(%new: i8, %old: i8):
+    iree_linalg_ext.yield %new : i8
+  } -> tensor<32x32xi8>
+  %us = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%bs, %other : tensor<3x2xi8>, tensor<3x1xi64>) outs(%scales : tensor<32x2xi8>) {
+  ^bb0(%new: i8, %old: i8):
+    iree_linalg_ext.yield %new : i8
+  } -> tensor<32x2xi8>
+  return %ue, %us : tensor<32x32xi8>, tensor<32x2xi8>
+}
+
+// So are those of which the scales are computed from the new elements.
+
+// CHECK-LABEL: func.func @dependent
+// CHECK: arith.scaling_truncf
+// CHECK: flow.dispatch.region -> (tensor<8x4x32xi8>)
+// CHECK: flow.dispatch.region -> (tensor<8x4x2xi8>)
+func.func @dependent(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: tensor<3x64xbf16>, %slots: tensor<3xi64>) -> (tensor<32x32xi8>, tensor<32x2xi8>) {
+  %at = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
+  %x = tensor.expand_shape %rows [[0], [1, 2]] output_shape [3, 2, 32] : tensor<3x64xbf16> into tensor<3x2x32xbf16>
+  %zero = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<3x2xi32>
+  %none = linalg.fill ins(%zero : i32) outs(%e : tensor<3x2xi32>) -> tensor<3x2xi32>
+  %amax = linalg.generic {indexing_maps = [#all, #of_block], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x : tensor<3x2x32xbf16>) outs(%none : tensor<3x2xi32>) {
+  ^bb0(%in: bf16, %o: i32):
+    %0 = arith.extf %in : bf16 to f32
+    %1 = math.absf %0 : f32
+    %2 = arith.bitcast %1 : f32 to i32
+    %3 = arith.maxui %2, %o : i32
+    linalg.yield %3 : i32
+  } -> tensor<3x2xi32>
+  %es = tensor.empty() : tensor<3x2xf8E8M0FNU>
+  %powers = linalg.generic {indexing_maps = [#blocks, #blocks], iterator_types = ["parallel", "parallel"]} ins(%amax : tensor<3x2xi32>) outs(%es : tensor<3x2xf8E8M0FNU>) {
+  ^bb0(%in: i32, %o: f8E8M0FNU):
+    %c23 = arith.constant 23 : i32
+    %0 = arith.shrui %in, %c23 : i32
+    %1 = arith.trunci %0 : i32 to i8
+    %2 = arith.bitcast %1 : i8 to f8E8M0FNU
+    linalg.yield %2 : f8E8M0FNU
+  } -> tensor<3x2xf8E8M0FNU>
+  %ee = tensor.empty() : tensor<3x2x32xf4E2M1FN>
+  %codes = linalg.generic {indexing_maps = [#all, #of_block, #all], iterator_types = ["parallel", "parallel", "parallel"]} ins(%x, %powers : tensor<3x2x32xbf16>, tensor<3x2xf8E8M0FNU>) outs(%ee : tensor<3x2x32xf4E2M1FN>) {
+  ^bb0(%in: bf16, %scale: f8E8M0FNU, %o: f4E2M1FN):
+    %0 = arith.extf %in : bf16 to f32
+    %1 = arith.scaling_truncf %0, %scale : f32, f8E8M0FNU to f4E2M1FN
+    linalg.yield %1 : f4E2M1FN
+  } -> tensor<3x2x32xf4E2M1FN>
+  %be = iree_tensor_ext.bitcast %codes : tensor<3x2x32xf4E2M1FN> -> tensor<3x32xi8>
+  %bs = iree_tensor_ext.bitcast %powers : tensor<3x2xf8E8M0FNU> -> tensor<3x2xi8>
+  %ue = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%be, %at : tensor<3x32xi8>, tensor<3x1xi64>) outs(%elements : tensor<32x32xi8>) {
+  ^bb0(%new: i8, %old: i8):
+    iree_linalg_ext.yield %new : i8
+  } -> tensor<32x32xi8>
+  %some = tensor.extract_slice %ue[0, 0] [32, 2] [1, 1] : tensor<32x32xi8> to tensor<32x2xi8>
+  %us = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%bs, %at : tensor<3x2xi8>, tensor<3x1xi64>) outs(%some : tensor<32x2xi8>) {
+  ^bb0(%new: i8, %old: i8):
+    iree_linalg_ext.yield %new : i8
+  } -> tensor<32x2xi8>
+  return %ue, %us : tensor<32x32xi8>, tensor<32x2xi8>
 }

@@ -1,4 +1,4 @@
-"""Rotary embeddings that are computed where rows are written to caches: PyTorch's bits."""
+"""Rotary embeddings that are computed, and quantised, where rows are written to caches: PyTorch's bits."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from mxcomp.torch.values import array
 
 
 class Step(torch.nn.Module):
-    """Queries, keys and values of one token, as Llama's layers have them: rotated, and written to caches."""
+    """Queries, keys and values of one token, as Llama's layers have them: rotated, and written to caches.
 
-    def __init__(self, heads: int, groups: int, size: int) -> None:
+    With a format, caches are those of elements and of scales, of keys and then of values.
+    """
+
+    def __init__(self, heads: int, groups: int, size: int, format: str = "") -> None:
         super().__init__()
+        self.format = format
         self.parts, self.size = (heads * size, groups * size, groups * size), size
         self.register_buffer("frequencies", 10000 ** (-torch.arange(0, size, 2) / size))
 
-    def forward(
-        self, qkv: torch.Tensor, position: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(self, qkv: torch.Tensor, position: torch.Tensor, *caches: torch.Tensor) -> tuple[torch.Tensor, ...]:
         angles = position[:, None].float() * self.frequencies
         cos, sin = (function(torch.cat([angles, angles], -1)).to(qkv.dtype) for function in (torch.cos, torch.sin))
         q, k, v = (
@@ -30,22 +32,29 @@ class Step(torch.nn.Module):
             first, second = x[..., : self.size // 2], x[..., self.size // 2 :]
             return x * cos + torch.cat([-second, first], -1) * sin
 
-        return rotated(q), keys.index_copy(2, position, rotated(k)), values.index_copy(2, position, v)
+        new = self.stored(rotated(k), v)
+        return rotated(q), *(old.index_copy(2, position, rows) for old, rows in zip(caches, new, strict=True))
+
+    def stored(self, *rows: torch.Tensor) -> list[torch.Tensor]:
+        return [part for x in rows for part in mxcomp.torch.quantise(x, self.format)] if self.format else [*rows]
 
 
 @pytest.mark.parametrize(
-    "batch, heads, groups, size, position",
+    "batch, heads, groups, size, position, format",
     [
-        (1, 4, 2, 64, 5),
-        pytest.param(3, 8, 8, 128, 31, marks=pytest.mark.slow),
-        pytest.param(2, 64, 4, 80, 0, marks=pytest.mark.slow),
+        (1, 4, 2, 64, 5, ""),
+        (1, 4, 2, 64, 5, "E4M3"),
+        pytest.param(3, 8, 8, 128, 31, "", marks=pytest.mark.slow),
+        pytest.param(2, 64, 4, 80, 0, "", marks=pytest.mark.slow),
+        pytest.param(3, 32, 8, 128, 31, "E2M1", marks=pytest.mark.slow),
+        pytest.param(2, 8, 8, 96, 0, "E5M2", marks=pytest.mark.slow),
     ],
 )
-def test_bits_of_pytorch(batch: int, heads: int, groups: int, size: int, position: int) -> None:
+def test_bits_of_pytorch(batch: int, heads: int, groups: int, size: int, position: int, format: str) -> None:
     torch.manual_seed(batch)
-    step, length = Step(heads, groups, size), 32
+    step, length = Step(heads, groups, size, format), 32
     qkv = torch.randn(batch, 1, (heads + 2 * groups) * size, dtype=torch.bfloat16)
-    caches = [torch.randn(batch, groups, length, size, dtype=torch.bfloat16) for _ in range(2)]
+    caches = step.stored(*(torch.randn(batch, groups, length, size, dtype=torch.bfloat16) for _ in range(2)))
     given = qkv, torch.tensor([position]), *caches
     program = mxcomp.torch.compile(step, given)
     assert [launch.part for launch in program.report.launches] == ["rows"]
