@@ -43,12 +43,13 @@ from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.positions import Guard
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.assumptions import Range, assume
-from mxcomp.mlir.attributes import PACKING
+from mxcomp.mlir.attributes import PACKS
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention import Stored
-from mxcomp.ukernels.attention_decode import Combine, Decode
+from mxcomp.ukernels.attention_combine import Combine
+from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
 
@@ -192,7 +193,7 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
         parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
     if kernel.may_pack:
         packing = {"text": replace(kernel, packed=True).text(), "threads": kernel.threads}
-        standing.placeholder(parts[0]).attributes[PACKING] = attributes.from_python(packing)
+        standing.placeholder(parts[0]).attributes[PACKS] = attributes.from_python(packing)
     if kernel.result:
         return build.reshaped(parts[0], result.shape)
     combine = Combine(

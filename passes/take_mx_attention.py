@@ -40,7 +40,8 @@ from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.target import Target
-from mxcomp.ukernels.attention_decode import MOST_SPLITS, Combine
+from mxcomp.ukernels.attention_combine import Combine
+from mxcomp.ukernels.attention_decode import MOST_SPLITS
 from mxcomp.ukernels.attention_mx import SIZES, MxAttention
 from mxcomp.ukernels.attention_mx_rows import GROUPS, ROWS, STEP, row_order
 from mxcomp.ukernels.builder import MOST_BYTES

@@ -10,21 +10,20 @@ stay in registers. A lane reads values of eight keys, in whole pieces of rows, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
 from typing import Protocol
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func, util, vector
+from iree.compiler.dialects import arith, vector
 from iree.compiler.dialects import math as math_
 
 from mxcomp.formats import element_format
 from mxcomp.mlir import build
-from mxcomp.mlir.inline import insert
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, Threads, Values, element, load, mfma, most, part, select
+from mxcomp.ukernels.builder import Index, Values, element, load, mfma, most, part, select
 from mxcomp.ukernels.softmax import LOWEST, added, exp2, inverse, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND
 
@@ -138,36 +137,6 @@ class Paged:
     table: Stored
     size: int
     count: int = 0
-
-
-def module(
-    name: str,
-    kinds: Sequence[ir.RankedTensorType],
-    results: Sequence[ir.RankedTensorType],
-    threads: int,
-    write: Callable[[Index, Values, Threads], None],
-    called: str = "",
-    brought: Mapping[str, ir.FunctionType] | None = None,
-) -> str:
-    """Returns a module of a kernel, which `write` writes: of the workgroup's number, operands, and its threads.
-
-    `called` is a module of functions that it calls, `brought` are others, which whoever takes the kernel brings.
-    """
-    function = builder.function(name, kinds, *results)
-    block = function.operation.regions[0].blocks[0]
-    with ir.InsertionPoint(block):
-        workgroup = builder.workgroup()
-        given = list(block.arguments)
-        sizes = [size for value in given[len(kinds) - len(results) :] for size in build.dynamic_sizes(value)]
-        with builder.threads(threads, *results, sizes=sizes) as lanes:
-            write(workgroup, given, lanes)
-        util.ReturnOp(lanes.results)
-    made = ir.Module.create()
-    made.body.append(insert(function.operation, called) if called else function.operation)
-    with ir.InsertionPoint(made.body):
-        for each, kind in (brought or {}).items():
-            func.FuncOp(each, kind, visibility="private")
-    return str(made)
 
 
 class Spec(Protocol):

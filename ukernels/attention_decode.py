@@ -1,15 +1,13 @@
-"""Attention of few queries: one kernel whose workgroups each take a part of the keys (split-KV), and one that combines
-them.
+"""Attention of few queries: a kernel whose workgroups each take a part of the keys (split-KV).
 
 All queries of one head of keys are the columns of a tile, so that each key is read once. A wave takes `1 / splits` of a
 head's keys, 32 at a time, with the next ones in flight. Its results are undivided sums, the largest score, and the sum
-of powers. A workgroup is one wave, and the second kernel combines those of all in order; or, of enough heads, it has
-all waves of one, which combine theirs through LDS.
+of powers. A workgroup is one wave, and another kernel combines those of all in order (`attention_combine.py`); or, of
+enough heads, it has all waves of one, which combine theirs through LDS.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +15,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
 from mxcomp.mlir import build
-from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import (
     COLUMNS,
     KEYS,
@@ -32,9 +30,10 @@ from mxcomp.ukernels.attention import (
     times,
 )
 from mxcomp.ukernels.attention_cache import Cache
-from mxcomp.ukernels.builder import Index, Threads, Values, element, load, loop, select
+from mxcomp.ukernels.attention_combine import part_types
+from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
 from mxcomp.ukernels.normalised_rows import QUANTISE, quantise_type, row_types, with_block
-from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, of_lane, of_wave, splat, tree
+from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
 
 MOST_ROWS = 2 * COLUMNS
@@ -150,60 +149,16 @@ class Decode:
             return row_types([parts], self.rows * self.value_size // BLOCK, rows)
         if self.result:
             return [build.tensor_type([workgroups, self.rows * self.value_size], self.result)]
-        return _part_types(workgroups, self.stored, self.value_size)
+        return part_types(workgroups, self.stored, self.value_size)
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*(each.type for each in self.inputs), *results]
         write, brought = _writer(self), {QUANTISE: quantise_type()} if self.packed else None
-        return attention.module(
+        return standing.module(
             self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), brought=brought
         )
-
-
-@dataclass(frozen=True)
-class Combine:
-    """The kernel that combines `splits` parts to each of `rows` results of `value_size`, in a type.
-
-    `group` rows, which have their parts side by side, are stored as so many fragments of so many rows.
-    """
-
-    rows: int
-    group: int
-    stored: tuple[int, int]
-    value_size: int
-    splits: int
-    element: str
-
-    @property
-    def name(self) -> str:
-        return f"mx_attention_combine_r{self.rows}_g{self.group}_d{self.value_size}_s{self.splits}_{self.element}"
-
-    @property
-    def threads(self) -> int:
-        return -(-self.value_size // (2 * LANES)) * LANES
-
-    @property
-    def inputs(self) -> list[ir.RankedTensorType]:
-        return _part_types(self.rows // self.group * self.splits, self.stored, self.value_size)
-
-    def result_type(self, workgroups: int) -> ir.RankedTensorType:
-        return build.tensor_type([workgroups, self.value_size], self.element)
-
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        result = self.result_type(1)
-        kinds = [*self.inputs, result]
-        return attention.module(self.name, kinds, [result], self.threads, lambda *given: _combine(self, *given))
-
-
-def _part_types(parts: int, stored: tuple[int, int], size: int) -> list[ir.RankedTensorType]:
-    """Returns the types of parts: sums, and the largest score and the sum of powers of each."""
-    return [build.tensor_type([parts, *kept(stored), *row], "f32") for row in (Pieces.of(size).shape, [2])]
-
-
-# The first kernel
 
 
 class _Decode:
@@ -482,34 +437,3 @@ class _Packed(_Whole):
 
 def _writer(spec: Decode) -> type[_Decode]:
     return _Packed if spec.packed else _Whole if spec.result else _Decode
-
-
-# The second kernel
-
-
-def _combine(spec: Combine, workgroup: Index, given: Values, threads: Threads) -> None:
-    """Writes the kernel: a workgroup has a row, a lane two neighbours of it, and the statistics of one part."""
-    rows = math.prod(spec.stored)
-    first = workgroup // spec.group * (spec.splits * rows) + workgroup % spec.group
-    (parts, _), (numbers, _) = (builder.whole(builder.whole_buffer(value, _dense(value))) for value in given[:2])
-    lane = (threads.number % LANES).here
-    is_part = lane < spec.splits
-    mine = load(numbers, [(first + select(is_part, lane, 0) * rows) * 2], 2, alignment=8)
-    begin = (threads.number * 2).here
-    is_inside = begin < spec.value_size
-    place = (first * spec.value_size + select(is_inside, begin, 0)).here
-    each = [load(parts, [place + rows * spec.value_size * i], 2, alignment=8) for i in range(spec.splits)]
-    high = of_wave(element(mine, 0), largest)
-    weight = builder.masked(is_part, exp2(arith.SubFOp(element(mine, 0), high).result))
-    total = of_wave(arith.MulFOp(element(mine, 1), weight).result, added)
-    share = arith.DivFOp(weight, attention.divisor(total)).result
-    sums = builder.f32_zeros(2)
-    for i, value in enumerate(each):
-        sums = added(sums, arith.MulFOp(value, splat(of_lane(share, i), 2)).result)
-    threads.store([attention.rounded(sums, spec.element)], [1, 2], [0, select(is_inside, begin, BEYOND // 4).here])
-
-
-def _dense(value: ir.Value) -> list[int | None]:
-    """Returns the strides of a contiguous tensor of static sizes."""
-    shape = ir.RankedTensorType(value.type).shape
-    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

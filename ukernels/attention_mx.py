@@ -32,7 +32,7 @@ from mxcomp.layout.order import HeadOrder
 from mxcomp.layout.units import BLOCK, LANES, SCALE
 from mxcomp.mlir import build
 from mxcomp.target import Target
-from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.attention_mx_rows import GROUPS, INTRINSIC, MFMA, ROWS, STEP, VALUES, Rows, Staged, read_ahead
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, least, loop, select, uniform
@@ -202,7 +202,7 @@ class MxAttention:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*self.inputs, *results]
-        return attention.module(self.name, kinds, results, self.threads, lambda *given: _Kernel(self, *given).write())
+        return standing.module(self.name, kinds, results, self.threads, lambda *given: _Kernel(self, *given).write())
 
 
 def key_unit(weights: str) -> int:

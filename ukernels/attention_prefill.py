@@ -27,7 +27,7 @@ from iree.compiler.dialects import arith, rocdl
 
 from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
-from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, Subscript, VisibleKeys, kept
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
@@ -198,7 +198,7 @@ class Prefill:
         """Returns the kernel's module. Needs a current context."""
         results = [self._result_type(1, None, 1)]
         kinds = [*(each.type for each in self.inputs), *results]
-        return attention.module(self.name, kinds, results, self.threads, lambda *given: _Prefill(self, *given).write())
+        return standing.module(self.name, kinds, results, self.threads, lambda *given: _Prefill(self, *given).write())
 
 
 @dataclass(frozen=True)

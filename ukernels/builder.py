@@ -386,10 +386,14 @@ def module(kernel: ir.Operation, rule: Mapping[str, Any]) -> ir.Module:
 
 
 @contextmanager
-def threads(count: int, *results: ir.RankedTensorType, sizes: Values | None = None) -> Iterator[Threads]:
-    """Builds the code of each of so many threads, which ends by storing a part of each result, of dynamic `sizes`."""
+def threads(count: int, *results: ir.RankedTensorType, inits: Values | None = None) -> Iterator[Threads]:
+    """Builds the code of each of so many threads, which ends by storing a part of each result.
+
+    Results are written over `inits`, by default over nothing.
+    """
     mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
-    forall = scf.ForallOp([0], [count], [1], [build.empty(result, sizes or ()) for result in results], mapping=mapping)
+    inits = [build.empty(result) for result in results] if inits is None else inits
+    forall = scf.ForallOp([0], [count], [1], inits, mapping=mapping)
     number, *outs = forall.body.arguments
     with ir.InsertionPoint(forall.body):
         yield Threads(Index.of(number), outs, list(forall.results))

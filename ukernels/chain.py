@@ -29,7 +29,7 @@ from mxcomp.mlir.linalg_ops import (
     steps_reduced,
     yielded,
 )
-from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Threads, Values, select
 from mxcomp.ukernels.waves import BEYOND
 
@@ -142,7 +142,7 @@ class Chain:
         given = [build.tensor_type([size(value)], build.element(value)) for value in self.operands]
         results = self.result_types(1)
         kinds, write = [*given, *results], lambda *of: _Writing(self, *of).write()
-        return attention.module(_NAME, kinds, results, self.threads, write)
+        return standing.module(_NAME, kinds, results, self.threads, write)
 
     def text(self) -> str:
         """Returns the kernel's module, the same for all chains that compute the same. Needs a current context."""

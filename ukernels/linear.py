@@ -24,7 +24,7 @@ from itertools import accumulate, product
 from iree.compiler import ir
 
 from mxcomp.mlir import build
-from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import COLUMNS, DEPTH, LANE
 from mxcomp.ukernels.builder import Index, Threads, Values, load, loop, select
 from mxcomp.ukernels.softmax import added, of_wave
@@ -195,7 +195,7 @@ class Linear:
         results = self.result_types(1)
         kinds, functions = [*self.inputs, *results], self.norm.functions if self.norm else ""
         write = _Normalising if self.norm else _Writing
-        return attention.module(
+        return standing.module(
             self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), functions
         )
 

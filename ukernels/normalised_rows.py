@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.mlir import build
-from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS
@@ -95,7 +95,7 @@ class NormalisedRows:
             sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
             threads.keep(_Row(self, row, threads.number, buffers, sums).stored(threads.outs))
 
-        return attention.module(self.name, [*self.inputs, *results], results, self.threads, write, self.functions)
+        return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, self.functions)
 
 
 class _Row:

@@ -64,11 +64,6 @@ class RotatedRows(Rows):
         """Returns the types of caches, and of the other result, as so many workgroups see them."""
         return [*super().result_types(workgroups), build.tensor_type([workgroups, self.other], self.element)]
 
-    def _written(self, buffers: Values, results: Values) -> Values:
-        """Returns results after the writes of all threads; the other one is not written over anything."""
-        *caches, other = results
-        return super()._written(buffers, [*caches, build.empty(ir.RankedTensorType(other.type))])
-
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns results with a thread's elements."""
         *taken, table = buffers

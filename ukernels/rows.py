@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from iree.compiler import ir
-from iree.compiler.dialects import scf, tensor, util, vector
+from iree.compiler.dialects import vector
 
 from mxcomp.mlir import build
-from mxcomp.mlir.inline import insert
-from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, Values
+from mxcomp.ukernels import builder, standing
+from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.waves import BLOCK, LANES, MFMA
 
 _PIECE = 16
@@ -111,30 +110,15 @@ class Rows:
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
-        function = builder.function(self.name, [*self.inputs, *results], *results)
-        block = function.operation.regions[0].blocks[0]
-        with ir.InsertionPoint(block):
-            arguments, count = list(block.arguments), len(self.inputs)
-            buffers = [builder.whole_buffer(each, [1]) for each in arguments[:count]]
-            util.ReturnOp(self._written(buffers, arguments[count:]))
-        made = ir.Module.create()
-        made.body.append(insert(function.operation, self.functions) if self.functions else function.operation)
-        return str(made)
 
-    def _written(self, buffers: Values, results: Values) -> Values:
-        """Returns results after the writes of all threads."""
-        workgroup = builder.workgroup()
-        mapping = ir.Attribute.parse("[#gpu.thread<linear_dim_0>]")
-        forall = scf.ForallOp([0], [self.threads], [1], results, mapping=mapping)
-        thread, *outs = forall.body.arguments
-        with ir.InsertionPoint(forall.body):
-            made = self._by_thread(Index.of(thread), workgroup, buffers, outs)
-            with ir.InsertionPoint(scf.InParallelOp().block):
-                for value, out in zip(made, outs, strict=True):
-                    shape = list(ir.RankedTensorType(out.type).shape)
-                    origin, steps = [0] * len(shape), [1] * len(shape)
-                    tensor.ParallelInsertSliceOp(value, out, [], [], [], origin, shape, steps)
-        return list(forall.results)
+        def write(workgroup: Index, given: Values, threads: Threads) -> None:
+            buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.inputs)]]
+            threads.keep(self._by_thread(threads.number, workgroup, buffers, threads.outs))
+
+        kinds = [*self.inputs, *results]
+        return standing.module(
+            self.name, kinds, results, self.threads, write, self.functions, in_place=self.caches * len(self.stored)
+        )
 
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns caches with a thread's pieces of rows."""

@@ -20,7 +20,7 @@ from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, below, computed, is_inside
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.attributes import PACKING
+from mxcomp.mlir.attributes import PACKS
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.ukernels import weight_only
@@ -131,10 +131,10 @@ def _norm(found: Activations) -> Norm | None:
 def _made(found: Activations) -> ir.Operation | None:
     """Returns the placeholder in front of activations, if its kernel can quantise and pack them."""
     source = graph.look_through(found.source, graph.VIEWS)
-    region = graph.producer(source)
-    if region is None or region.name != "flow.dispatch.region" or not _is_read_alone(source, found):
+    region = graph.producer(source, "flow.dispatch.region")
+    if region is None or not _is_read_alone(source, found):
         return None
-    return next((each for each in graph.walk(region) if PACKING in each.attributes), None)
+    return next((each for each in graph.walk(region) if PACKS in each.attributes), None)
 
 
 def _is_read_alone(source: ir.Value, found: Activations) -> bool:

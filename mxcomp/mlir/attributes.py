@@ -113,7 +113,7 @@ KERNEL = "mxcomp.kernel"
 UNSIGNED_RESULTS = "mxcomp.unsigned_results"
 """The attribute of a module with the numbers of results that are unsigned integers, by function."""
 
-PACKING = "mxcomp.packing"
+PACKS = "mxcomp.packs"
 """The attribute of a placeholder with a kernel that also quantises and packs its result, and the number of threads."""
 
 ROWS = "mxcomp.rows"

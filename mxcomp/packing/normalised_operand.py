@@ -14,7 +14,7 @@ from mxcomp.layout.problem import Problem
 from mxcomp.layout.units import MFMA, STEPS, UNIT_ROWS
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import attributes, build, graph
-from mxcomp.mlir.attributes import PACKING
+from mxcomp.mlir.attributes import PACKS
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.ukernels.normalised_rows import NormalisedRows
 
@@ -55,7 +55,7 @@ def _by_maker(
     found: Activations, maker: ir.Operation, layout: DataTiledLayout, problem: Problem
 ) -> tuple[ir.Value, ir.Value]:
     """Returns the same by the kernel that makes the rows: its first workgroups have the first K tiles of each."""
-    entries = attributes.to_python(maker.attributes[PACKING])
+    entries = attributes.to_python(maker.attributes[PACKS])
     module = ir.Module.parse(entries["text"])
     function, *_ = (view.operation for view in module.body.operations)
     kinds = [ir.RankedTensorType(each) for each in function.attributes["function_type"].value.results]

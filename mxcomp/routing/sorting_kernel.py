@@ -12,13 +12,25 @@ from dataclasses import dataclass
 from math import ceil
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, memref, util, vector
+from iree.compiler.dialects import arith, memref, vector
 
 from mxcomp.layout.units import LANES
 from mxcomp.mlir import build
 from mxcomp.target import Target
-from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, Values, both, choose, lds_barrier, loop, select, to_i32, unsigned, when
+from mxcomp.ukernels import builder, standing
+from mxcomp.ukernels.builder import (
+    Index,
+    Threads,
+    Values,
+    both,
+    choose,
+    lds_barrier,
+    loop,
+    select,
+    to_i32,
+    unsigned,
+    when,
+)
 
 _MOST_THREADS = 1024
 _MOST_SLOTS = 4096
@@ -76,16 +88,11 @@ class Sorting:
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         kinds = [build.tensor_type([size], "i32") for size in (self.loaded, self.size)]
-        function = builder.function(self.name, kinds, kinds[-1])
-        block = function.operation.regions[0].blocks[0]
-        with ir.InsertionPoint(block):
-            kernel = _Sort(self, builder.whole_buffer(block.arguments[0], [1]))
-            with builder.threads(self.threads, kinds[-1]) as threads:
-                kernel.write(threads)
-            util.ReturnOp(threads.results)
-        made = ir.Module.create()
-        made.body.append(function.operation)
-        return str(made)
+
+        def write(_: Index, given: Values, threads: Threads) -> None:
+            _Sort(self, builder.whole_buffer(given[0], [1])).write(threads)
+
+        return standing.module(self.name, kinds, kinds[-1:], self.threads, write)
 
 
 # The kernel

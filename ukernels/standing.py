@@ -1,0 +1,47 @@
+"""Writes the module of a kernel that is a dispatch by itself, and no part of a matmul (`mxcomp.packing.standing`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from iree.compiler import ir
+from iree.compiler.dialects import func, util
+
+from mxcomp.mlir import build
+from mxcomp.mlir.inline import insert
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.builder import Index, Threads, Values
+
+
+def module(
+    name: str,
+    kinds: Sequence[ir.RankedTensorType],
+    results: Sequence[ir.RankedTensorType],
+    threads: int,
+    write: Callable[[Index, Values, Threads], None],
+    called: str = "",
+    brought: Mapping[str, ir.FunctionType] | None = None,
+    in_place: int = 0,
+) -> str:
+    """Returns a module of a kernel, which `write` writes: of the workgroup's number, operands, and its threads.
+
+    `called` is a module of functions that it calls, `brought` are others, which whoever takes the kernel brings.
+    The first `in_place` results are written over what is there.
+    """
+    function = builder.function(name, kinds, *results)
+    block = function.operation.regions[0].blocks[0]
+    with ir.InsertionPoint(block):
+        workgroup = builder.workgroup()
+        given = list(block.arguments)
+        kept = given[len(kinds) - len(results) :]
+        sizes = [size for value in kept for size in build.dynamic_sizes(value)]
+        empty = [build.empty(result, sizes) for result in results[in_place:]]
+        with builder.threads(threads, *results, inits=[*kept[:in_place], *empty]) as lanes:
+            write(workgroup, given, lanes)
+        util.ReturnOp(lanes.results)
+    made = ir.Module.create()
+    made.body.append(insert(function.operation, called) if called else function.operation)
+    with ir.InsertionPoint(made.body):
+        for each, kind in (brought or {}).items():
+            func.FuncOp(each, kind, visibility="private")
+    return str(made)
