@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from functools import cmp_to_key
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -220,12 +219,7 @@ def _early(waiting: Sequence[Update], op: ir.Operation) -> list[ir.Operation]:
             if user not in early and user.is_before_in_block(op):
                 early.add(user)
                 values += user.results
-    return sorted(early, key=cmp_to_key(_compared))
-
-
-def _compared(one: ir.Operation, other: ir.Operation) -> int:
-    """Compares two operations of a block by their places."""
-    return -1 if one.is_before_in_block(other) else 1
+    return graph.in_order(early)
 
 
 def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:

@@ -207,9 +207,8 @@ def _kernel(form: Form) -> Attention:
         raise NotCoveredError("a single query: expected two or more, of all heads")
     if heads is None or queries is None or not is_decode:
         most = _WAVES if size + value_size <= MOST_STAGGERED else _WAVES[1:]
-        waves = next((each for each in most if known >= each * _FEW), most[-1])
         is_dynamic, result = heads is None or queries is None, str(build.element(form.result))
-        waves = most[0] if is_dynamic else waves
+        waves = next((each for each in most if is_dynamic or known >= each * _FEW), most[-1])
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, *others)
         _check_dynamic(prefill)
         few = Few(waves * _FEW, replace(prefill, waves=most[-1])) if is_dynamic else None

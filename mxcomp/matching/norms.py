@@ -9,7 +9,6 @@ result; nothing else reads the intermediates.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cmp_to_key
 
 from iree.compiler import ir
 
@@ -89,13 +88,6 @@ def _squeezed(sizes: list[int | None]) -> list[int | None]:
     return [size for size in sizes if size != 1]
 
 
-def _before(a: ir.Operation, b: ir.Operation) -> int:
-    return 0 if a == b else -1 if a.is_before_in_block(b) else 1
-
-
-_ORDER = cmp_to_key(_before)
-
-
 def _with_producers(inside: list[ir.Operation], rows: list[int | None]) -> list[ir.Operation]:
     """Returns these operations, and the producers of rows that only they use, in order."""
     found, pending = set(inside), list(inside)
@@ -107,7 +99,7 @@ def _with_producers(inside: list[ir.Operation], rows: list[int | None]) -> list[
             if _fits(op, rows) and all(use.owner.operation in found for use in op.results[0].uses):
                 found.add(op)
                 pending = list(found)
-    return sorted(found, key=_ORDER)
+    return graph.in_order(found)
 
 
 def _returns(ops: list[ir.Operation], last: ir.Operation) -> bool:

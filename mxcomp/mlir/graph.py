@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from functools import cmp_to_key
 
 from iree.compiler import ir
 
@@ -144,14 +145,31 @@ def look_through_views(value: ir.Value) -> ir.Value:
     return look_through(value, VIEWS)
 
 
-def readers(value: ir.Value, through: Collection[str]) -> Iterator[ir.Operation]:
-    """Yields the operations that read a value, also what operations of the names `through` make of it."""
+def uses(value: ir.Value, through: Collection[str]) -> Iterator[ir.OpOperand]:
+    """Yields the uses of a value, and of what operations of the names `through` make of it."""
     for use in value.uses:
         op = use.owner.operation
         if op.name in through:
-            yield from readers(op.results[0], through)
+            yield from uses(op.results[0], through)
         else:
-            yield op
+            yield use
+
+
+def readers(value: ir.Value, through: Collection[str]) -> Iterator[ir.Operation]:
+    """Yields the operations that read a value, also what operations of the names `through` make of it."""
+    return (use.owner.operation for use in uses(value, through))
+
+
+def in_order(ops: Iterable[ir.Operation]) -> list[ir.Operation]:
+    """Returns operations of one block, each once, as they follow one another there."""
+    return sorted(set(ops), key=_PLACE)
+
+
+def _compared(one: ir.Operation, other: ir.Operation) -> int:
+    return -1 if one.is_before_in_block(other) else 1
+
+
+_PLACE = cmp_to_key(_compared)
 
 
 def in_block(op: ir.Operation, block: ir.Block) -> ir.Operation:

@@ -20,19 +20,9 @@ def is_view(value: ir.Value) -> bool:
     return graph.producer(value, *VIEWS) is not None
 
 
-def uses(value: ir.Value, views: Collection[str] = VIEWS) -> Iterator[ir.OpOperand]:
-    """Yields the uses of a value and of its views."""
-    for use in value.uses:
-        owner = use.owner.operation
-        if owner.name in views:
-            yield from uses(owner.results[0], views)
-        else:
-            yield use
-
-
 def writers(value: ir.Value, views: Collection[str] = VIEWS) -> list[ir.Operation]:
     """Returns the operations that may write over a value: all that are not known to only read it."""
-    return [use.owner.operation for use in uses(value, views) if not _only_reads(use)]
+    return [use.owner.operation for use in graph.uses(value, views) if not _only_reads(use)]
 
 
 def _only_reads(use: ir.OpOperand) -> bool:

@@ -17,6 +17,7 @@ from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.layout.problem import Problem
 from mxcomp.support import files
+from mxcomp.support.lines import table
 
 TYPES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
 SIZES = ("m", "n", "k")
@@ -100,17 +101,14 @@ class Fault:
 def read(path: Path) -> tuple[list[Line], list[Fault]]:
     """Returns the valid lines, and errors of the others. Raises InputError for a file that is no text."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            names = rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+        with table(path) as (names, rows):
             if missing := [name for name in COLUMNS if name not in names]:
                 columns = f"no column {', '.join(missing)}: expected {','.join(COLUMNS)}: nothing of the table is used"
                 return [], [Fault(path, 1, columns)]
             found = [_line(path, rows.line_num, row) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"tuned table {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    lines = [each for each in found if isinstance(each, Line)]
-    return lines, [each for each in found if isinstance(each, Fault)]
+    return [each for each in found if isinstance(each, Line)], [each for each in found if isinstance(each, Fault)]
 
 
 def text(lines: Iterable[Line]) -> str:
