@@ -135,7 +135,8 @@ def test_grouped_queries() -> None:
 
 
 def test_a_workgroup_for_each_head() -> None:
-    """Of many heads of keys a workgroup has all of one: one dispatch, whose last wave has keys that fill no step."""
+    """Checks attention of many heads of keys in one dispatch, of which a workgroup has all of a head: the last wave has
+    keys that fill no step."""
     case = Attention(96, 2, 1, 100, 48, batch=2)
     assert len(case.check().report.launches) == 1
 
@@ -160,14 +161,14 @@ def test_many_queries() -> None:
 
 
 def test_dynamic_queries() -> None:
-    """Of numbers that fill no tile, and of several tiles; a query sees keys up to its own only."""
+    """Checks numbers of queries that fill no tile, and several tiles, where a query sees keys up to its own only."""
     case = Attention(2, 2, None, None, 64, mask=CAUSAL)
     case.check(*({"queries": queries, "keys": keys} for queries, keys in ((1, 1), (5, 40), (64, 64), (130, 130))))
 
 
 @pytest.mark.slow
 def test_few_queries_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By tiles of 64, or of 256 where there are enough of them for all compute units: by what a call gives."""
+    """Checks that a call decides between tiles of 64 queries, and of 256 where these are enough for all units."""
     monkeypatch.setattr("mxcomp.matching.attention._FEW", 8)
     case = Attention(2, 2, None, None, 64, mask=CAUSAL)
     case.check(*({"queries": queries, "keys": keys} for queries, keys in ((5, 33), (15, 65), (16, 65), (300, 300))))
@@ -249,7 +250,7 @@ def test_sizes(data: st.DataObject) -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_dynamic_sizes(data: st.DataObject) -> None:
-    """Of a dynamic batch or number of queries, or of queries and keys: several."""
+    """Checks several sizes of a dynamic batch, of a dynamic number of queries, and of queries and keys."""
     draw = data.draw
     names = draw(st.sampled_from([["batch"], ["queries"], ["queries", "keys"]]))
     most = {"batch": 3, "queries": 350, "keys": 300}
