@@ -27,11 +27,11 @@ import mxcomp.ir as mx
 from mxcomp import moe
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.layout import LHS, RHS
-from mxcomp.layout.units import LANES
+from mxcomp.layout.units import LANES, MFMA
 from mxcomp.measuring import assembly, kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
-from mxcomp.selection.times import COLUMNS, EXPERTS, FILE, IN_TILES, JOINED, NARROW, RATES, RESULT, WIDE, with_rows
+from mxcomp.selection.times import COLUMNS, EXPERTS, FILE, IN_TILES, NARROW, RATES, TRANSPOSED, WIDE, with_rows
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
@@ -116,7 +116,11 @@ def parts(instance: family.Instance) -> tuple[tuple[int, str], ...]:
     if instance in gating.INSTANCES:
         return ((columns, EXPERTS),)
     if instance.tile == REQUANTISING:
-        return tuple((columns, suffix) for suffix in IN_TILES)
+        return tuple(
+            (columns, suffix)
+            for suffix in IN_TILES
+            if suffix != TRANSPOSED or MFMA.holds_blocks(instance.elements[RHS])
+        )
     return ((instance.tile.max_m or _TILES * instance.layout.workgroup_tile[0], ""),)
 
 
@@ -196,7 +200,7 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str, size
     if not multiplying:
         raise AssertionError(f"{instance.name}: no kernel with matrix instructions")
     is_down = is_for_experts and instance.tile not in gating.GATED
-    kernel = multiplying[-1 if is_down else int(suffix == JOINED)]  # the last of those that are joined
+    kernel = multiplying[-1 if is_down or suffix == TRANSPOSED else 0]
     buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(_BUFFERS)]
     kernarg = b"".join(struct.pack("<Q", buffer.address) for buffer in buffers)
     size = kernel.descriptor.kernarg_bytes
@@ -228,7 +232,7 @@ def module(instance: family.Instance, m: int, n: int, k: int, suffix: str, resul
     if instance in gating.INSTANCES:
         return _experts(instance, m, k, result)
     if suffix in IN_TILES:
-        return _requantised(instance, m, k, 1 if suffix == RESULT else 2)
+        return _requantised(instance, m, k)
     return kernels.matmul_of_arguments(m, n, k, lhs, rhs, result)
 
 
@@ -250,27 +254,19 @@ def _quantising(instance: quantising.Instance, m: int, n: int, k: int, result: s
     return mx.module(matmul, f"{m}x{k}x{source}", *matrix * instance.matrices)
 
 
-def gated(gate: ir.Value, up: ir.Value) -> ir.Value:
-    """As models write it, with an exact division."""
-    return mx.multiply(mx.divide(gate, mx.add(mx.exp(mx.subtract(0.0, gate)), 1.0)), up)
-
-
-def _requantised(instance: family.Instance, rows: int, k: int, results: int) -> ir.Module:
-    """A product, or one of several that SwiGLU joins, quantised for another."""
+def _requantised(instance: family.Instance, rows: int, k: int) -> ir.Module:
+    """A product that is quantised for another."""
     weights, hidden = (element_format(kind) for kind in instance.elements)
 
-    def chain(a: ir.Value, a_scale: ir.Value, *given: ir.Value) -> ir.Value:
-        matrices = [mx.operand(*each, weights) for each in zip(given[::2], given[1::2], strict=True)]
-        x = mx.operand(a, a_scale, hidden)
-        first, *others = (mx.scaled_matmul(x, each) for each in matrices[:-1])
-        for other in others:
-            first = mx.elementwise(gated, first, other)
-        return mx.scaled_matmul(mx.quantise(first, hidden), matrices[-1])
+    def chain(x: ir.Value, x_scale: ir.Value, *given: ir.Value) -> ir.Value:
+        up, down = (mx.operand(*each, weights) for each in zip(given[::2], given[1::2], strict=True))
+        result = mx.scaled_matmul(mx.operand(x, x_scale, hidden), up)
+        return mx.scaled_matmul(mx.quantise(result, hidden), down)
 
     def of(height: int, bits: int) -> list[str]:
         return [f"{height}x{size}xi8" for size in (k * bits // 8, k // MX_BLOCK)]
 
-    return mx.module(chain, *of(rows, hidden.bits), *of(k, weights.bits) * (results + 1))
+    return mx.module(chain, *of(rows, hidden.bits), *of(k, weights.bits) * 2)
 
 
 def _hidden(instance: swiglu.Instance, m: int, n: int, k: int, result: str) -> ir.Module:

@@ -33,7 +33,6 @@ from mxcomp.plans.requantised import Requantised
 from mxcomp.profiling import Profile
 from mxcomp.registry import Registry
 from mxcomp.selection import quantising, streaming
-from mxcomp.selection.times import JOINED, RESULT, TRANSPOSED
 from mxcomp.target import Target
 from mxcomp.weights.manifest import Manifest
 
@@ -155,15 +154,15 @@ def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> li
 
 def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Registry) -> float:
     """Returns µs of a matmul; `joined`: with SwiGLU of its result and of another one's fused behind it."""
-    if isinstance(plan, Requantised):
-        is_quantised = plan.requantised_for is not None and (joined or size != _F32)
-        suffix = (JOINED if joined else RESULT) if is_quantised else TRANSPOSED
-        us = requantised.in_tile_us(registry, problem, size, suffix)
-    else:
-        us = plan.cost(problem, size, registry)
+    us = plan.cost(problem, size, registry)
     assert us is not None
-    is_joined = not isinstance(plan, Requantised) and (joined or isinstance(plan, Joint))
-    return us + (requantised.joining_us(registry.target, problem, _SILU_SLOTS) if is_joined else 0.0)
+    return us + (_silu_us(problem, registry.target) if joined or isinstance(plan, Joint) else 0.0)
+
+
+def _silu_us(problem: Problem, target: Target) -> float:
+    """Returns additional µs of a product whose epilogue reads another one's result."""
+    elements = (problem.m or 0) * (problem.n or 0)
+    return streaming.latency_us(target) + streaming.calculating_us(target, elements, _SILU_SLOTS)
 
 
 _SILU_SLOTS = streaming.slots_of("math.exp", "arith.divf", "arith.mulf", "arith.subf", "arith.addf")

@@ -1,5 +1,5 @@
 # RUN: %python %s --scale=32 --tokens=70
-# slow: with pytest -m slow only; test_gated_mlp.py has the same program
+# slow: with pytest -m slow only; test_requantised.py has the same program
 """A gated MLP in MXFP4 from bf16 activations: y = (silu(x·gateᵀ) · (x·upᵀ)) · downᵀ, each product of MX operands.
 
 Weights are constants, packed at compile time. Activations are quantised in the program, before the first products and

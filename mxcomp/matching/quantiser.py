@@ -90,12 +90,6 @@ class Producer:
         return reads(self.nodes, wide)
 
 
-def activations(nodes: Iterable[Node]) -> set[ir.Operation]:
-    """Returns the elementwise operations in front of a quantiser that do not involve a scale."""
-    plain = (node for node in computed(nodes) if node.inside and node.start is None)
-    return {node.op for node in plain if all(map(is_inside, node.operands))}
-
-
 def is_inside(node: Node) -> bool:
     """Returns whether a value differs within a block."""
     return node.inside

@@ -1,4 +1,4 @@
-"""Finds chains of matmuls in which the LHS of one is quantised from results of others."""
+"""Finds pairs of matmuls in which the LHS of one is quantised from the result of the other."""
 
 from __future__ import annotations
 
@@ -26,28 +26,27 @@ _MULTIPLE = REQUANTISING.layout.tile[ROWS]
 
 @dataclass(frozen=True)
 class Chain:
-    """The matmuls that the LHS of another one is quantised from, and, if it is packed there, that one.
+    """A matmul that the LHS of another one is quantised from, and that one, for which it may be packed there, too.
 
-    `objection` says why its LHS cannot be quantised where the results are computed; "" if it can. `activations` are
-    what is computed between them and the quantiser.
+    `objection` says why its LHS cannot be quantised where the result is computed; "" if it can.
     """
 
-    results: list[ir.Operation]
+    result: ir.Operation
     consumer: ir.Operation
     packed: bool
     objection: str
-    activations: frozenset[ir.Operation]
 
     @property
     def ops(self) -> list[ir.Operation]:
         """The matmuls that are to be computed transposed."""
-        return [*self.results, *([self.consumer] if self.packed else [])]
+        return [self.result, self.consumer] if self.packed else [self.result]
 
 
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
     """Returns the chains among matmuls in canonical form without a decision, in the order of the program.
 
-    Of up to `MOST_ROWS` rows there are none: matmuls may quantise an LHS of so few where they multiply it.
+    Of up to `MOST_ROWS` rows there are none: matmuls may quantise an LHS of so few where they multiply it. Nor are
+    there of several results that are combined, as gate and up: to have the others read in a tile never was faster.
     Where operands are `watched`, by `mxcomp.verify`, all of them are used elsewhere, and nothing is replaced.
     """
     ours = {op.results[0]: op for op in recognised}
@@ -57,15 +56,14 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
             continue
         producer = quantiser.find(op.operands[LHS], op.operands[LHS_SCALE])
         found = producer.reads(wide=True) if producer is not None else set()
-        if producer is None or not found or not found <= set(ours):
+        if producer is None or len(found) != 1 or not found <= set(ours):
             continue
         packed = is_packed(problem)
         ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
         reason = "" if watched else objection(producer, found, problem, ends, packed)
         if not reason and (not problem.k or problem.k % _MULTIPLE):
             reason = f"the next matmul has K = {problem.k}: expected a multiple of {_MULTIPLE}"
-        computed = frozenset(quantiser.activations(producer.nodes))
-        yield Chain([each for each in recognised if each.results[0] in found], op, packed, reason, computed)
+        yield Chain(ours[found.pop()], op, packed, reason)
 
 
 def is_packed(problem: Problem) -> bool:

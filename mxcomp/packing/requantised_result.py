@@ -117,13 +117,10 @@ def find(
 ) -> Requantisation | str:
     """Returns how to requantise an [M, N] result, computed transposed in `layout`, for the matmul of this index.
 
-    `following` is the layout of that if it is computed transposed. Why not, if it cannot be done after all; "" where
-    another result does that, of which this is a part.
+    `following` is the layout of that if it is computed transposed. Why not, if it cannot be done after all.
     """
     consumers = list(dict.fromkeys(_consumers(result)))
     decisions = [decision_of(consumer) for consumer in consumers]
-    if not consumers:
-        return ""
     if len(consumers) != 1 or decisions[0] is None or decisions[0].index != requantised_for:
         return f"{len(consumers)} matmuls are computed from the result: expected one"
     consumer = consumers[0]

@@ -1,13 +1,12 @@
-"""The plan of results that are quantised in the tile they are computed in, for the next matmul.
+"""The plan of a result that is quantised in the tile it is computed in, for the next matmul.
 
     %t:2 = flow.dispatch.region {
       %acc = iree_codegen.inner_tiled …       %amax = linalg.generic {… 2 reductions} ins(%acc)
       … elements and scales of blocks, which are the packed LHS and LHS scales of the next matmul
     }
 
-All results of such a chain are computed transposed by the ukernel for that (`ukernels.data_tiled`), and so is the next
-matmul, if its operand is packed there. The alternative is the fastest plan of each, and a dispatch in between that
-quantises and packs.
+It is computed transposed by the ukernel for that (`ukernels.data_tiled`), and so is the next matmul, if its operand is
+packed there. The alternative is the fastest plan of each, and a dispatch in between that quantises and packs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from mxcomp.formats import element_format
 from mxcomp.layout import LHS, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem, flipped
 from mxcomp.matching import requantise_chains
-from mxcomp.matching.consumers import STORED_BYTES, own_type
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.matching.requantise_chains import Chain
 from mxcomp.mlir import build, graph, notes
@@ -41,8 +39,7 @@ from mxcomp.registry import Registry
 from mxcomp.selection import streaming, times
 from mxcomp.selection.quantising import separate_us
 from mxcomp.selection.ranking import candidate, fastest
-from mxcomp.selection.streaming import slots
-from mxcomp.selection.times import JOINED, RESULT, TRANSPOSED
+from mxcomp.selection.times import RESULT, TRANSPOSED
 from mxcomp.target import Target
 from mxcomp.ukernels.data_tiled import REQUANTISING, DataTiled
 from mxcomp.ukernels.family import Instance
@@ -69,10 +66,9 @@ class Requantised(Tiled):
             return
         for chain in requantise_chains.find(list(context.ops), watched=context.options.reference):
             sites = [context.site_of[op] for op in chain.ops]
-            last, consumer = context.site_of[chain.results[-1]], context.site_of[chain.consumer].index
+            first, consumer = context.site_of[chain.result], context.site_of[chain.consumer].index
             if chain.objection:
-                for op in chain.results:
-                    context.note(context.site_of[op], f"{_NOT}{chain.objection}")
+                context.note(first, f"{_NOT}{chain.objection}")
                 continue
             plans = [cls.transposing(each.problem, _ukernel(each.problem), context) for each in sites]
             transposed = [plan for plan in plans if isinstance(plan, Requantised)]
@@ -80,13 +76,13 @@ class Requantised(Tiled):
                 continue
             reason, note = _objection(chain, choice)
             if reason:
-                context.note(last, f"{_NOT}{reason}")
+                context.note(first, f"{_NOT}{reason}")
                 continue
             for site, plan in zip(sites, transposed, strict=True):
                 before = choice.plans[site.index]
                 goes_on = before.requantised_for if isinstance(before, Requantised) else None
                 to = goes_on if site.index == consumer else consumer
-                choice.join(site, replace(plan, requantised_for=to, note=note if site is last else None))
+                choice.join(site, replace(plan, requantised_for=to, note=note if site is first else None))
 
     @classmethod
     def transposing(cls, problem: Problem, name: str, context: Context, gated: bool = False) -> Plan:
@@ -165,30 +161,22 @@ def _ukernel(problem: Problem) -> str:
 
 
 def _objection(chain: Chain, choice: Choice) -> tuple[str, str | None]:
-    """Returns why results are not to be quantised in their tile, or "", and a note with what decided.
+    """Returns why a result is not to be quantised in its tile, or "", and a note with what decided.
 
-    What chains before have planned stays. Of results that are combined, all but the last are stored as they are.
+    What chains before have planned stays.
     """
     context, registry, target = choice.context, choice.context.registry, choice.context.options.target
     if context.options.fuse_quantisers != AUTO or context.options.ukernels != FASTEST:
         return "", None
-    *others, last, consumer = (context.site_of[op] for op in (*chain.results, chain.consumer))
-    stored = [STORED_BYTES[own_type(op)] for op in chain.results[:-1]]
-    alone = [
-        _alone(site, size, choice)
-        for site, size in zip(
-            (*others, last, consumer), (*stored, last.result_bytes, consumer.result_bytes), strict=True
-        )
-    ]
+    first, consumer = (context.site_of[op] for op in (chain.result, chain.consumer))
+    alone = [_alone(site, choice) for site in (first, consumer)]
     behind = [in_tile_us(registry, consumer.problem, consumer.result_bytes, TRANSPOSED)]
     inside = [
-        *(in_tile_us(registry, site.problem, size, TRANSPOSED) for site, size in zip(others, stored, strict=True)),
-        in_tile_us(registry, last.problem, last.result_bytes, JOINED if others else RESULT),
+        in_tile_us(registry, first.problem, first.result_bytes, RESULT),
         *(behind if chain.packed else [packing_us(target, consumer.problem), alone[-1]]),
     ]
-    computed = joining_us(target, last.problem, slots(chain.activations)) if others else 0.0
-    between = separate_us(target, consumer.problem, 8 * last.result_bytes) + computed
-    in_all, apart = _sum(inside), _sum([*alone, between])
+    in_all = _sum(inside)
+    apart = _sum([*alone, separate_us(target, consumer.problem, 8 * first.result_bytes)])
     if in_all is None or apart is None:
         return "times of both ways are not known", None
     us = f"modelled {in_all:.1f} µs in the tile with what is behind, apart {apart:.1f}"
@@ -224,20 +212,14 @@ def packing_us(target: Target, problem: Problem) -> float:
     return sum(streaming.streaming_us(target, 2 * elements * bits / 8) for bits in parts)
 
 
-def joining_us(target: Target, problem: Problem, slots: int) -> float:
-    """Returns additional µs of a product whose epilogue reads another one's result, with so many slots per element."""
-    elements = (problem.m or 0) * (problem.n or 0)
-    return streaming.latency_us(target) + streaming.calculating_us(target, elements, slots)
-
-
-def _alone(site: Site, stored_bytes: int, choice: Choice) -> float | None:
+def _alone(site: Site, choice: Choice) -> float | None:
     """Returns µs of a product with the ukernel that it gets without fusion."""
     problem, registry, options = site.problem, choice.context.registry, choice.context.options
     if site.index in choice.joined:
-        return in_tile_us(registry, problem, stored_bytes, TRANSPOSED)
+        return in_tile_us(registry, problem, site.result_bytes, TRANSPOSED)
     ranked = fastest(problem, registry, options, site.result_bytes)
     split = split_k.faster(problem, ranked[0], registry, options, site.result_bytes) if ranked else None
     if split is not None and split_k.is_possible(options):
         return split.us
-    stored = candidate(ranked[0].ukernel, problem, stored_bytes) if ranked else None
+    stored = candidate(ranked[0].ukernel, problem, site.result_bytes) if ranked else None
     return None if stored is None else stored.us

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from iree.compiler import ir
-
 from mxcomp.formats import element_format
-from mxcomp.mlir import graph
 from mxcomp.selection.times import SCALE_BITS
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
@@ -61,11 +56,6 @@ def calculating_us(target: Target, elements: float, slots: int) -> float:
     """Returns µs of computing elements in so many slots each, as a part of a dispatch: a CU has a slot for each lane of
     a wave."""
     return elements * slots / (target.cus * target.wave_size * target.clock_ghz * 1e3)
-
-
-def slots(ops: Iterable[ir.Operation]) -> int:
-    """Returns the issue slots that elementwise operations take for an element."""
-    return slots_of(*(inner.name for op in ops for inner in graph.walk(op)))
 
 
 def slots_of(*names: str) -> int:

@@ -55,9 +55,9 @@ COLUMNS = (
 WIDE, NARROW = 4, 2
 """The bytes of a stored element of the result: f32, or 16 bits."""
 
-RESULT, JOINED, TRANSPOSED = IN_TILES = "_requantised", "_joined", "_transposed"
-"""The suffixes in the table of instances that quantise their result in its tile: its own result; SwiGLU of its and
-another one's; and the other product, stored as it is, like the next one.
+RESULT, TRANSPOSED = IN_TILES = "_requantised", "_transposed"
+"""The suffixes in the table of instances that quantise their result in its tile, and of the next product, stored as it
+is.
 """
 EXPERTS = "_experts"
 """The suffix in the table of an instance as a part of a layer, with SwiGLU where it has gate and up."""

@@ -15,8 +15,8 @@ from shapes import Shaped
 from spread import quick_if
 from test_epilogues import EPILOGUES, Epilogue, factor_of, text_of
 from test_epilogues import check as check_epilogue
-from test_gated_mlp import EXAMPLE, weights
-from test_gated_mlp import check as check_mlp
+from test_requantised import check as check_mlp
+from test_requantised import mlp, weights
 from test_units import BATCHED, of
 
 import mxcomp
@@ -99,7 +99,7 @@ def test_epilogues(order: Order, epilogue: Epilogue) -> None:
 @in_orders(Order(8, 3))
 def test_requantised(order: Order) -> None:
     mats = weights(128, 768)
-    check_mlp(mxcomp.compile(str(EXAMPLE.gated_mlp(*mats, 600)), fuse_quantisers="on"), mats, 600)
+    check_mlp(mxcomp.compile(str(mlp(*mats, 600)), fuse_quantisers="on"), mats, 600)
 
 
 @pytest.mark.parametrize(
