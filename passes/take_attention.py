@@ -52,6 +52,7 @@ from mxcomp.ukernels.attention_combine import Combine
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
+from mxcomp.ukernels.waves import UNIT_ROWS
 
 _MASK = 3
 """The operand of a kernel that is a mask, if it has one, but for scales and a table of pages."""
@@ -191,9 +192,7 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     """Builds a dispatch, and where its results are parts one that combines them."""
     with standing.named(op, "attention", "attention"):
         parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
-    if kernel.may_pack:
-        packing = {"text": replace(kernel, packed=True).text(), "threads": kernel.threads}
-        standing.placeholder(parts[0]).attributes[PACKS] = attributes.from_python(packing)
+    _may_pack(parts[0], kernel, tile=[], llvm_func_attrs={})
     if kernel.result:
         return build.reshaped(parts[0], result.shape)
     combine = Combine(
@@ -205,10 +204,17 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     return build.expand(rows, result.shape, [[0, 1], [2]])
 
 
+def _may_pack(result: ir.Value, kernel: Decode | Prefill, **launch: Any) -> None:
+    """Offers a kernel that also quantises and packs its result to what reads it, if there is one."""
+    if kernel.may_pack:
+        packing = {"text": replace(kernel, packed=True).text(), "threads": kernel.threads, **launch}
+        standing.placeholder(result).attributes[PACKS] = attributes.from_python(packing)
+
+
 def _prefilled(
     op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value], few: Few | None
 ) -> ir.Value:
-    """Builds one dispatch; of static sizes, results of queries behind the last one are dropped.
+    """Builds one dispatch.
 
     Of dynamic ones there is another version for few queries.
     """
@@ -221,15 +227,9 @@ def _prefilled(
         choice = arith.SelectOp(is_few, _dispatch(op, few.kernel, operands, sizes), tiles)
         choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
         tiles = choice.result
-    if kernel.dynamic:
-        groups = [[i] for i in range(len(kernel.tiled))]
-        rows = build.collapse(tiles, [*groups, list(range(len(groups), kernel.result_type.rank))])
-        if rows.type == result:
-            return rows
-        return build.expand(rows, result.shape, [[0, 1], [2]], sizes)
-    heads, queries, size = result.shape
-    whole = build.reshaped(tiles, [heads, -(-queries // kernel.tile) * kernel.tile, size])
-    return build.part(whole, [0, 0, 0], result.shape)
+    groups = [[i] for i in range(len(kernel.tiled))]
+    rows = build.collapse(tiles, [*groups, list(range(len(groups), kernel.result_type.rank))])
+    return rows if rows.type == result else build.expand(rows, result.shape, [[0, 1], [2]], sizes)
 
 
 def _dispatch(op: ir.Operation, kernel: Prefill, operands: list[ir.Value], sizes: Sequence[ir.Value]) -> ir.Value:
@@ -239,6 +239,10 @@ def _dispatch(op: ir.Operation, kernel: Prefill, operands: list[ir.Value], sizes
             along=tuple(range(len(kernel.tiled))), llvm_func_attrs=kernel.llvm_func_attrs, tile=kernel.tiled,
             sizes=sizes,
         )  # fmt: skip
+    _may_pack(
+        tiles, kernel, heads=kernel.heads, size=kernel.value_size, tile=[1, kernel.tile // UNIT_ROWS],
+        llvm_func_attrs=kernel.llvm_func_attrs,
+    )  # fmt: skip
     return tiles
 
 

@@ -23,15 +23,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, rocdl
+from iree.compiler.dialects import arith, rocdl, vector
 
 from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, Subscript, VisibleKeys, kept
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
+from mxcomp.ukernels.normalised_rows import (
+    BLOCKS_IN_ROW,
+    CODE_BYTES,
+    MULTIPLE,
+    QUANTISE,
+    packed_functions,
+    quantise_type,
+)
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
-from mxcomp.ukernels.waves import BEYOND, LANES
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
 
 ROWS, DEPTH = 32, 16
 """The rows and columns of a fragment, and the elements that a matrix instruction takes along the third size."""
@@ -75,6 +83,7 @@ class Prefill:
         result: The type of results.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
+        packed: Results are quantised, and packed in units of queries: the heads of a query are blocks of a row.
     """
 
     heads: int | None
@@ -92,6 +101,7 @@ class Prefill:
     result: str
     cap: float | None = None
     sink: Stored | None = None
+    packed: bool = False
     pages: ClassVar[None] = None
 
     @property
@@ -174,19 +184,32 @@ class Prefill:
         return "".join(axis for axis, size in (("n", self.heads), ("t", self.queries)) if size is None)
 
     @property
-    def tiled(self) -> tuple[int, ...]:
-        """The sizes of a workgroup's part along the first dimensions of the result: a tile, or queries of a head."""
-        return (1,) if not self.dynamic else (self.tile,) if self.heads == 1 else (1, self.tile)
+    def tiled(self) -> list[int]:
+        """The sizes of a workgroup's part along the first dimensions of the result."""
+        return [self.tile] if self.heads == 1 else [1, self.tile]
+
+    @property
+    def may_pack(self) -> bool:
+        """Whether results may be packed: two groups of lanes have whole blocks of each query."""
+        is_static = self.heads is not None and self.queries is not None
+        return is_static and self.result in ("bf16", "f16") and self.value_size % (GROUPS * BLOCK) == 0
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks of a value."""
+        return self.value_size // BLOCK
 
     @property
     def result_type(self) -> ir.RankedTensorType:
-        """The type of the result: rows of each wave in order, or, if dynamic, of each head."""
-        return self._result_type(self.heads, self.queries, self.workgroups)
+        """The type of the result: rows of each head."""
+        return self._result_types(self.heads, self.queries)[0]
 
-    def _result_type(self, heads: int | None, queries: int | None, workgroups: int | None) -> ir.RankedTensorType:
-        if not self.dynamic:
-            return build.tensor_type([workgroups, self.waves, ROWS, *self.row], self.result)
-        return build.tensor_type([*([] if self.heads == 1 else [heads]), queries, *self.row], self.result)
+    def _result_types(self, heads: int | None, queries: int | None) -> list[ir.RankedTensorType]:
+        """Returns the types of results of so many heads and queries; of packed ones these are units."""
+        rows = [*([] if self.heads == 1 else [heads]), queries]
+        if self.packed:
+            return [build.tensor_type([*rows, UNIT_ROWS * self.blocks * size], "i8") for size in (CODE_BYTES, 1)]
+        return [build.tensor_type([*rows, *self.row], self.result)]
 
     @property
     def outputs(self) -> list[Stored]:
@@ -196,9 +219,12 @@ class Prefill:
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
-        results = [self._result_type(1, None, 1)]
+        results = self._result_types(1, None)
         kinds = [*(each.type for each in self.inputs), *results]
-        return standing.module(self.name, kinds, results, self.threads, lambda *given: _Prefill(self, *given).write())
+        write, brought = (_Packed, packed_functions()) if self.packed else (_Prefill, {})
+        return standing.module(
+            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), brought=brought
+        )
 
 
 @dataclass(frozen=True)
@@ -249,11 +275,11 @@ class _Prefill:
         self.queries = self.query.size("t") if spec.queries is None else Index.of(spec.queries)
         stored_keys = Index.of(spec.keys) if spec.keys is not None else self.sources[0].size("l")
         known = {"t": self.queries, "l": stored_keys}
-        self.workgroup, self.tiles = workgroup, ((self.queries + (spec.tile - 1)) // spec.tile).here
+        self.rows = self._rows().here
+        self.workgroup, self.tiles = workgroup, ((self.rows + (spec.tile - 1)) // spec.tile).here
         self.others = attention.Others(spec, [Operand(*each, totals, known) for each in pairs[3:]])
         head, tile = spec.order(self.tiles).tile_of(workgroup)
         self.head, self.first = head.here, (tile * spec.tile).here
-        self.moved = (attention.times(head, self.tiles) + tile + workgroup * -1).here
         self.visible = VisibleKeys(spec.reach, stored_keys, self.head, self.others.positions)
         self.row = self._query(self.column)
         self.start, self.end, is_blind = self.visible.of(self.row)
@@ -382,7 +408,7 @@ class _Prefill:
 
     def _existing(self, query: Index) -> Index:
         """Returns a query of a tile, or the last one in the place of those beyond it."""
-        queries = self.spec.queries
+        queries = 0 if self.spec.packed else self.spec.queries
         return (query if queries and queries % self.spec.tile == 0 else least(query, self.queries + -1)).here
 
     def _moves(self, step: Index) -> Iterator[None]:
@@ -549,31 +575,75 @@ class _Prefill:
 
         return builder.choose(is_any, scaled, state)
 
+    # Results
+
+    def _rows(self) -> Index:
+        """Returns the number of results of each head."""
+        return self.queries
+
     def _store(self, state: Values) -> None:
         spec, (_, power, *sums) = self.spec, state
         total = attention.divisor(added(*swapped(rocdl.Permlane32SwapOp, power, power)))
         elements = [element(each, i) for each in sums for i in range(SUMS)][: spec.value_size // GROUPS]
-        shares = attention.rounded(attention.divided(builder.from_elements(elements), total), spec.result)
-        zeros: list[Index | int] = [0] * (len(spec.row) - 2)
-        rows, within = [*spec.row[:-2], 1, LANE], [*zeros, self.group, 0]
-        row = self.wave * ROWS + self.column
-        # Not in this workgroup's part of the result, but in its tile's.
-        place: list[Index | int] = [0, self.wave + self.moved * spec.waves, self.column]
-        if spec.dynamic:
-            place = [0, self._row(row)]
-            place = place[-len(spec.tiled) :]
-        self.threads.store([shares], [*[1] * len(place), *rows], [*place, *within])
+        self._keep(attention.rounded(attention.divided(builder.from_elements(elements), total), spec.result))
 
-    def _row(self, row: Index) -> Index:
-        """Returns where the result of a query of the tile is, counted from this workgroup's part of it.
+    def _keep(self, shares: ir.Value) -> None:
+        """Stores a lane's results: of each 16 elements of a query those that its group has.
 
-        Of what is no query that is beyond the result.
+        They are counted from this workgroup's part of the result, which is another tile's. Of what is no query they are
+        beyond the result.
         """
-        spec, query = self.spec, self.first + row
-        head, tile = self.workgroup // self.tiles, self.workgroup % self.tiles
-        place = attention.times(self.head + head * -1, self.queries) + query + tile * -spec.tile
+        spec, query = self.spec, self.first + self.wave * ROWS + self.column
         beyond = -(-BEYOND // (spec.value_size * spec.outputs[0].element_bytes))
-        return select(query < self.queries, place, beyond)
+        row = attention.times(self.head, self.rows) + query + self._before() * -1
+        place = [*(Index.of(0) for _ in spec.tiled[1:]), select(query < self.rows, row, beyond)]
+        zeros: list[Index | int] = [0] * (len(spec.row) - 2)
+        self.threads.store([shares], [*[1] * len(place), *spec.row[:-2], 1, LANE], [*place, *zeros, self.group, 0])
+
+    def _before(self) -> Index:
+        """Returns the number of rows in front of this workgroup's part of the result."""
+        head, tile = self.workgroup // self.tiles, self.workgroup % self.tiles
+        return (attention.times(head, self.rows) + tile * self.spec.tile).here
+
+
+class _Packed(_Prefill):
+    """Writes the kernel that quantises its results, and packs them in units.
+
+    A lane has half of each block of its query. Of two blocks each group of lanes gets a whole one.
+    """
+
+    def _rows(self) -> Index:
+        (multiple,) = builder.call(MULTIPLE, [], ir.IndexType.get())
+        return ((self.queries + Index.of(multiple) + -1) // Index.of(multiple)).times(Index.of(multiple))
+
+    def _keep(self, shares: ir.Value) -> None:
+        spec, outs, count = self.spec, self.threads.outs, BLOCK // GROUPS // 2
+        (in_row,) = map(Index.of, builder.call(BLOCKS_IN_ROW, [], ir.IndexType.get()))
+        heads, query = in_row // spec.blocks, self.first + self.wave * ROWS + self.column
+        unit = (self.head // heads).times(self.rows // UNIT_ROWS) + query // UNIT_ROWS
+        block = self.head % heads * spec.blocks + self.group
+        kind = ir.VectorType.get([count * spec.blocks], builder.i32_type())
+        words = vector.BitCastOp(kind, shares).result
+        halves = [[element(words, i * count + k) for k in range(count)] for i in range(spec.blocks)]
+        for first, pair in enumerate(zip(halves[::GROUPS], halves[1::GROUPS], strict=True)):
+            parts = [swapped(rocdl.Permlane32SwapOp, *each) for each in zip(*pair, strict=True)]
+            runs = [parts[: count // 2], parts[count // 2 :]]
+            whole = [part[group] for run in runs for group in range(GROUPS) for part in run]
+            outs = self._with(outs, unit.times(in_row), block + first * GROUPS, whole, query < self.rows)
+        self.threads.keep(outs)
+
+    def _with(self, outs: Values, unit: Index, block: Index, words: Values, is_there: ir.Value) -> Values:
+        """Returns results with a block of a lane's query; `unit`: the number of blocks in front of its unit's."""
+        row, before = self.column % UNIT_ROWS, self._before() * -self.spec.blocks
+        tile, step, group = block // (STEPS * BLOCKS), block // BLOCKS % STEPS, block % BLOCKS
+        place = ((unit + block) * UNIT_ROWS + row + before) * CODE_BYTES
+        of_scale = (unit + (tile * BLOCKS + group) * STEPS) * UNIT_ROWS + row * STEPS + step + before
+        code, scale = builder.call(QUANTISE, [builder.from_elements(words)], *quantise_type().results)
+        byte, (elements, scales) = builder.from_elements([scale]), outs
+        return [
+            builder.inserted(elements, [0, 0, select(is_there, place, BEYOND)], CODE_BYTES, lambda: code),
+            builder.inserted(scales, [0, 0, select(is_there, of_scale, BEYOND)], 1, lambda: byte),
+        ]
 
 
 def _keys_of_group(quad: int) -> list[int]:

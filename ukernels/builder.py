@@ -405,11 +405,12 @@ class Threads:
 
     def keep(self, values: Values) -> None:
         """Stores results in which each thread has inserted its own parts."""
+        sizes = [build.dynamic_sizes(out) for out in self.outs]
         with ir.InsertionPoint(scf.InParallelOp().block):
-            for value, out in zip(values, self.outs, strict=True):
+            for value, dynamic, out in zip(values, sizes, self.outs, strict=True):
                 shape = list(ir.RankedTensorType(out.type).shape)
                 zeros, ones = [0] * len(shape), [1] * len(shape)
-                tensor.ParallelInsertSliceOp(value, out, [], [], [], zeros, shape, ones)
+                tensor.ParallelInsertSliceOp(value, out, [], dynamic, [], zeros, shape, ones)
 
     def store(self, values: Values, shape: Sequence[int], place: Sequence[Index | int]) -> None:
         """Stores fragments of accumulators, in the order of `shape`, as a part of the result that begins at `place`.

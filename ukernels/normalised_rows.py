@@ -18,22 +18,29 @@ from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS
 
 _PARTS, _LOAD, _WORD_BITS = 4, 4, 32
-_MOST_THREADS, _CODE_BYTES = 1024, 16
+_MOST_THREADS = 1024
+CODE_BYTES = 16
+"""The bytes of a block's elements."""
 
-
-QUANTISE = "quantise"
-"""The name of the function that quantises a block."""
+QUANTISE, BLOCKS_IN_ROW, MULTIPLE = "quantise", "blocks", "multiple"
+"""The names of functions that quantise a block, and return the blocks of a row, and what rows are padded to."""
 
 
 def quantise_type() -> ir.FunctionType:
     """Returns the type of that function: words of a block, to codes and a scale."""
     words = ir.VectorType.get([BLOCK * 16 // _WORD_BITS], builder.i32_type())
-    return ir.FunctionType.get([words], [builder.byte_vector(_CODE_BYTES), ir.IntegerType.get_signless(8)])
+    return ir.FunctionType.get([words], [builder.byte_vector(CODE_BYTES), ir.IntegerType.get_signless(8)])
+
+
+def packed_functions() -> dict[str, ir.FunctionType]:
+    """Returns the types of all of these."""
+    index = ir.FunctionType.get([], [ir.IndexType.get()])
+    return {QUANTISE: quantise_type(), BLOCKS_IN_ROW: index, MULTIPLE: index}
 
 
 def row_types(shape: Sequence[int], blocks: int, rows: int) -> list[ir.RankedTensorType]:
     """Returns the types of packed elements and scales of so many blocks and rows, with other dimensions in front."""
-    shapes = [blocks, rows, _CODE_BYTES], [blocks // STEPS, rows, STEPS]
+    shapes = [blocks, rows, CODE_BYTES], [blocks // STEPS, rows, STEPS]
     return [build.tensor_type([*shape, *each], "i8") for each in shapes]
 
 
@@ -168,6 +175,6 @@ def with_block(
     step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
     elements, scales = outs
     return [
-        builder.inserted(elements, [*unit, block, 0, 0], _CODE_BYTES, lambda: code, is_stored),
+        builder.inserted(elements, [*unit, block, 0, 0], CODE_BYTES, lambda: code, is_stored),
         builder.inserted(scales, [*unit, tile * BLOCKS + group, 0, step], 1, lambda: byte, is_stored),
     ]

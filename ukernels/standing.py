@@ -34,8 +34,8 @@ def module(
         workgroup = builder.workgroup()
         given = list(block.arguments)
         kept = given[len(kinds) - len(results) :]
-        sizes = [size for value in kept for size in build.dynamic_sizes(value)]
-        empty = [build.empty(result, sizes) for result in results[in_place:]]
+        fresh = zip(results[in_place:], kept[in_place:], strict=True)
+        empty = [build.empty(result, build.dynamic_sizes(value)) for result, value in fresh]
         with builder.threads(threads, *results, inits=[*kept[:in_place], *empty]) as lanes:
             write(workgroup, given, lanes)
         util.ReturnOp(lanes.results)

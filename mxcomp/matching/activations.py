@@ -19,7 +19,7 @@ from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, below, computed, is_inside
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.attributes import PACKS
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
@@ -34,7 +34,8 @@ class Activations:
     block.
 
     Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
-    With `made` the placeholder of a dispatch that may quantise and pack what it makes, which nothing else reads.
+    With `made` the placeholder of a dispatch that may quantise and pack what it makes, which nothing else reads. With
+    `batches` it makes rows of so many head by head: they are in no order of rows.
     With `norm` a dispatch of its own makes the source, which nothing else reads, and which a kernel may do as well.
     With `pair` the producer reads these, gate and up, which the source has in turns: each 64 elements are a block. It
     makes `hidden` activations of each two of them, and all else of these.
@@ -48,6 +49,7 @@ class Activations:
     hidden: Compute | None = None
     norm: Norm | None = None
     made: ir.Operation | None = None
+    batches: int = 0
     shared: bool = False
 
     @property
@@ -64,10 +66,10 @@ class Activations:
         return SOURCE_BITS[str(self.type)] * len(self.pair or (self.source,))
 
 
-def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations | str:
+def find(elements: ir.Value, scales: ir.Value, problem: Problem, may_be_by_head: bool = False) -> Activations | str:
     """Returns the activations that the LHS of a problem is quantised from, or why a kernel cannot quantise them.
 
-    The reason is "" where they are stored, and nothing is quantised.
+    The reason is "" where they are stored, and nothing is quantised. What makes them may do so by head, if it is asked.
     """
     if problem.types[LHS] == weight_only.ACTIVATIONS:
         return Activations(None, elements, tuple(build.static_sizes(elements)))
@@ -93,9 +95,12 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem) -> Activations 
     found = Activations(producer, read.value, tuple(_sizes(read)))
     if str(found.type) not in SOURCE_BITS:
         return f"activations are {found.type}: expected {', '.join(SOURCE_BITS)}"
+    made = _made(found)
+    if may_be_by_head and (batches := _batches(read, made, problem.m, problem.k)):
+        return replace(found, made=made, batches=batches)
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
-    return replace(found, norm=_norm(found), made=_made(found))
+    return replace(found, norm=_norm(found), made=made)
 
 
 def of_rows(elements: ir.Value, scales: ir.Value) -> Activations | None:
@@ -279,3 +284,16 @@ def _is_row_major(read: Read, m: int | None, k: int) -> bool:
             return False
         stride, is_whole = (stride, True) if size is None else (stride * size, False)
     return is_whole and stride == k if m is None else stride == m * k
+
+
+def _batches(read: Read, made: ir.Operation | None, m: int | None, k: int) -> int:
+    """Returns of how many batches a kernel makes rows of an [m, k] operand head by head, as they are read; 0: it does
+    not."""
+    entries = {} if made is None else attributes.to_python(made.attributes[PACKS])
+    heads, size = entries.get("heads", 0), entries.get("size", 1)
+    batches, rest = divmod(heads * size, k)
+    if not batches or rest or m is None:
+        return 0
+    rows = m // batches
+    order = Index("row", rows, batches), Index("k", size, k // size), Index("row", 1, rows), Index("k", 1, size)
+    return batches if Index.join_runs(read.subscripts) == Index.join_runs(order) else 0

@@ -33,20 +33,21 @@ from mxcomp.ukernels.softmax import swapped
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that contains the function."""
 
-NAME, BLOCKS, ACTIVATE, SUM, NORMALISE = "quantise", "blocks", "activate", "sum", "normalise"
+NAME, BLOCKS, MULTIPLE, ACTIVATE, SUM, NORMALISE = "quantise", "blocks", "multiple", "activate", "sum", "normalise"
 
 _PART = BLOCK // 4
 """The number of activations of which a lane makes what is quantised, where lanes share blocks (`ukernels/once.py`)."""
 
 
-def text(activations: Activations, blocks: int, in_order: bool = False) -> str:
+def text(activations: Activations, blocks: int, in_order: bool = False, multiple: int | None = None) -> str:
     """Returns a module with the function that quantises like a producer, and @blocks, the blocks in a row.
 
     Hidden activations are computed by a function of their own, @activate; a block of them comes in words of f32. So are
-    normalised ones, @normalise, from sums of rows, @sum0 and so on. With `in_order` elements are.
+    normalised ones, @normalise, from sums of rows, @sum0 and so on. With `in_order` elements are. @multiple is what
+    rows are padded to, if that is given.
     """
     hidden = activations.hidden
-    with functions(blocks) as module:
+    with functions(blocks, multiple) as module:
         if hidden is not None:
             _activate(activations, hidden)
         if activations.norm is not None:
@@ -128,14 +129,15 @@ def _words(count: int) -> ir.Type:
 
 
 @contextmanager
-def functions(blocks: int | None = None) -> Iterator[ir.Module]:
-    """Inserts functions into a new module, whose last one is @blocks where they are known."""
+def functions(*numbers: int | None) -> Iterator[ir.Module]:
+    """Inserts functions into a new module, whose last ones are @blocks and @multiple where these are known."""
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         yield module
-        if blocks is not None:
-            with body_of(BLOCKS, [], [ir.IndexType.get()]):
-                func.ReturnOp([build.constant_index(blocks)])
+        for name, number in zip((BLOCKS, MULTIPLE), numbers, strict=False):
+            if number is not None:
+                with body_of(name, [], [ir.IndexType.get()]):
+                    func.ReturnOp([build.constant_index(number)])
 
 
 @contextmanager

@@ -16,19 +16,28 @@ from mxcomp.matching.activations import Activations
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.attributes import PACKS
 from mxcomp.packing import block_quantiser, standing
-from mxcomp.ukernels.normalised_rows import NormalisedRows
+from mxcomp.ukernels.normalised_rows import CODE_BYTES, NormalisedRows
 
 
 def fits(found: Activations | str, layout: DataTiledLayout, problem: Problem) -> bool:
     """Returns whether a norm or attention is in front of so many rows of 16 bits, whose blocks a lane has whole."""
     if isinstance(found, str) or layout.units is None or layout.lhs_row_lines:
         return False
-    if found.norm is None and (found.made is None or problem.m != UNIT_ROWS or layout.units[LHS] != 1):
-        return False
     kind, is_unit = problem.types[LHS], layout.intrinsics_k == STEPS
+    if found.batches:
+        is_unit = is_unit and _is_whole(found.batches, layout, problem)
+    elif found.norm is None:
+        is_unit = is_unit and found.made is not None and problem.m == UNIT_ROWS and layout.units[LHS] == 1
     return (
         is_unit and bool(problem.m) and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
     )
+
+
+def _is_whole(batches: int, layout: DataTiledLayout, problem: Problem) -> bool:
+    """Returns whether heads of rows fill K tiles; of several batches, rows of each fill units, all of them tiles."""
+    rows = problem.m or 0
+    is_filled = batches == 1 or (rows // batches % UNIT_ROWS == 0 and rows % layout.workgroup_tile[0] == 0)
+    return is_filled and (problem.k or 0) % layout.workgroup_tile[2] == 0
 
 
 def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple[ir.Value, ir.Value]:
@@ -54,18 +63,28 @@ def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple
 def _by_maker(
     found: Activations, maker: ir.Operation, layout: DataTiledLayout, problem: Problem
 ) -> tuple[ir.Value, ir.Value]:
-    """Returns the same by the kernel that makes the rows: its first workgroups have the first K tiles of each."""
+    """Returns the same by the kernel that makes the rows.
+
+    Its workgroups have K tiles of each row, in order, or units of rows of a head.
+    """
     entries = attributes.to_python(maker.attributes[PACKS])
     module = ir.Module.parse(entries["text"])
     function, *_ = (view.operation for view in module.body.operations)
     kinds = [ir.RankedTensorType(each) for each in function.attributes["function_type"].value.results]
-    parts = (problem.k or 0) // (kinds[0].shape[1] * problem.block)
-    results = [build.tensor_type([parts, each.shape[1], UNIT_ROWS, each.shape[3]], "i8") for each in kinds]
-    completed = _Completed(function, block_quantiser.text(found, (problem.k or 0) // problem.block, in_order=True))
+    rows, _, k_tile = layout.workgroup_tile
+    blocks, units = (problem.k or 0) // problem.block, -(-(problem.m or 0) // rows) * rows // UNIT_ROWS
+    multiple, along = None, {0: blocks // kinds[0].shape[1], 2: UNIT_ROWS}
+    if found.batches:
+        multiple, along = UNIT_ROWS if found.batches > 1 else rows, {0: entries["heads"], 1: units // found.batches}
+    results = [build.tensor_type([along.get(i, size) for i, size in enumerate(kind.shape)], "i8") for kind in kinds]
+    completed = _Completed(function, block_quantiser.text(found, blocks, True, multiple))
     operands = list(maker.operands)[: -len(maker.results)]
     with maker.location:
-        packed = standing.dispatch(completed, operands, results, entries["threads"], along=(0, 2))
-    return _as_packed(packed, layout, (1, (problem.k or 0) // layout.workgroup_tile[2]))
+        packed = standing.dispatch(
+            completed, operands, results, entries["threads"], along=tuple(along),
+            llvm_func_attrs=entries["llvm_func_attrs"], tile=entries["tile"],
+        )  # fmt: skip
+    return _as_packed(packed, layout, (units, (problem.k or 0) // k_tile))
 
 
 def _as_packed(
@@ -101,5 +120,5 @@ def _shaped(value: ir.Value, shape: tuple[int | None, ...], element: str) -> ir.
         flat = build.bitcast(flat, build.tensor_type(build.static_sizes(flat), element))
     sizes = list(shape)
     if element == "i8":
-        sizes[-1] = build.static_sizes(value)[-1]
+        sizes[-1] = CODE_BYTES
     return build.expand(flat, sizes)

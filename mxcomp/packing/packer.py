@@ -125,9 +125,8 @@ class Packer:
                     ready = None
                 return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
             producer, source, of = computed
-            found = (
-                activations.find(sources[LHS], sources[LHS_SCALE], sizes.problem) if index == LHS and of is None else ""
-            )
+            is_lhs = index == LHS and of is None
+            found = activations.find(sources[LHS], sources[LHS_SCALE], sizes.problem, True) if is_lhs else ""
             if self._regions and normalised_operand.fits(found, layout, sizes.problem):
                 assert isinstance(found, Activations)
                 return normalised_operand.pack(found, layout, sizes.problem)

@@ -75,17 +75,16 @@ util.func public @dynamic(%q: tensor<2x3x64xbf16>, %k: tensor<2x?x64xbf16>, %v: 
   util.return %r : tensor<2x3x64xbf16>
 }
 
-// Many queries: a workgroup has 64 of a head. Of a causal mask nothing is left; results behind the last query go.
+// Many queries: a workgroup has 64 of a head. Of a causal mask nothing is left. It may quantise and pack its result.
 
 // CHECK-LABEL: util.func public @causal(
 // CHECK-NOT: linalg.index
-// CHECK: %[[TILES:.+]] = flow.dispatch.region -> (tensor<4x2x32x4x2x8xbf16>)
+// CHECK: %[[ROWS:.+]] = flow.dispatch.region -> (tensor<2x70x4x2x8xbf16>)
 // CHECK: linalg.generic
 // CHECK-SAME: ins(%{{[^,]+}}, %{{[^,]+}}, %{{[^,]+}} : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>)
 // CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_attention_prefill_m64_d64_causal_
-// CHECK: tensor.collapse_shape %[[TILES]]
-// CHECK: tensor.expand_shape {{.*}} into tensor<2x128x64xbf16>
-// CHECK: tensor.extract_slice {{.*}}[0, 0, 0] [2, 70, 64] [1, 1, 1]
+// CHECK-SAME: mxcomp.packs = {heads = 2
+// CHECK: tensor.collapse_shape %[[ROWS]] {{.*}} into tensor<2x70x64xbf16>
 // CHECK-NOT: iree_linalg_ext.attention
 util.func public @causal(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> tensor<2x70x64xbf16> {
   %scale = arith.constant 0.125 : f32

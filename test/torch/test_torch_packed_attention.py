@@ -1,6 +1,9 @@
-"""Attention whose result is quantised and packed where its parts are combined: equal to doing so apart."""
+"""Attention that quantises and packs its result: equal to doing so apart."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,52 +15,99 @@ import mxcomp.torch
 
 
 class Output(torch.nn.Module):
-    """Attention of one query of each of so many heads, and the linear layer behind it; also what that reads."""
+    """Attention of so many heads, and the linear layer behind it; also what that reads."""
 
-    def __init__(self, size: int, is_read: bool) -> None:
+    def __init__(self, size: int, is_read: bool, is_causal: bool) -> None:
         super().__init__()
         self.o_proj, self.is_read = torch.nn.Linear(size, 64, bias=False, dtype=torch.bfloat16), is_read
+        self.is_causal = is_causal
 
     def forward(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)
+        found = torch.nn.functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=self.is_causal, enable_gqa=True
+        )
         found = found.transpose(1, 2).flatten(2)
         return self.o_proj(found), *[found] * self.is_read
 
 
 def compiled(
-    group: int = 4, size: int = 128, batch: int = 16, is_read: bool = False
-) -> tuple[mxcomp.Program, list[np.ndarray]]:
-    """Returns the program of eight heads of 70 keys in each sequence, and operands."""
+    group: int = 4, size: int = 128, batch: int = 16, is_read: bool = False, heads: int = 8, queries: int = 1,
+    **options: str,
+) -> tuple[mxcomp.Program, list[np.ndarray]]:  # fmt: skip
+    """Returns the program of so many heads of 70 keys in each sequence, or as many as queries, and operands."""
     torch.manual_seed(0)
-    model = Output(8 * group * size, is_read)
+    model = Output(heads * group * size, is_read, queries > 1)
     mxcomp.torch.replace_linears(model, "f4E2M1FN", "f4E2M1FN")
-    shapes = (batch, 8 * group, 1, size), *[(batch, 8, 70, size)] * 2
+    keys = queries if queries > 1 else 70
+    shapes = (batch, heads * group, queries, size), *[(batch, heads, keys, size)] * 2
     given = [torch.randn(shape, dtype=torch.bfloat16) for shape in shapes]
-    program = mxcomp.torch.compile(model, tuple(given), strict=True)
+    program = mxcomp.torch.compile(model, tuple(given), strict=True, **options)
     return program, [each.float().numpy().astype(ml_dtypes.bfloat16) for each in given]
 
 
-def test_dispatches() -> None:
-    program, _ = compiled()
+MANY = {"heads": 2, "group": 2, "batch": 1}
+"""Heads of many queries."""
+
+
+@pytest.mark.parametrize("case", [{}, MANY | {"queries": 64}], ids=["one query", "many"])
+def test_dispatches(case: Mapping[str, int]) -> None:
+    program, _ = compiled(**case)
     assert len(program.report.launches) == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("group", "size"), [(4, 128), (8, 64), (8, 128)])
-def test_packed(monkeypatch: pytest.MonkeyPatch, group: int, size: int) -> None:
-    program, given = compiled(group, size)
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"group": 8, "size": 64},
+        {"group": 8},
+        MANY | {"queries": 70},
+        MANY | {"queries": 80, "size": 64, "group": 4, "batch": 2},
+        MANY | {"queries": 40, "size": 256, "group": 1},
+    ],
+    ids=str,
+)
+def test_packed(monkeypatch: pytest.MonkeyPatch, case: Mapping[str, int]) -> None:
+    check(monkeypatch, **case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", [300, 500])
+def test_other_tiles(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
+    """Of attention's workgroups of 256 queries and a product's of 320 rows, either is behind the other's last one."""
+    monkeypatch.setattr("mxcomp.matching.attention._FEW", 1)
+    check(monkeypatch, **MANY, queries=queries, ukernels="mx_f4E2M1FN_f4E2M1FN_f32_m320_n256_k512_intrawave")
+
+
+def check(monkeypatch: pytest.MonkeyPatch, **case: Any) -> None:
+    """Checks that results are those of a program that quantises apart."""
+    program, given = compiled(**case)
     assert len(program.report.launches) == 2
     (found,) = program.run(*given)
-    monkeypatch.setattr("mxcomp.ukernels.attention_decode.Decode.may_pack", False)
-    apart, _ = compiled(group, size)
+    for kernel in ("attention_decode.Decode", "attention_prefill.Prefill"):
+        monkeypatch.setattr(f"mxcomp.ukernels.{kernel}.may_pack", False)
+    apart, _ = compiled(**case)
     assert len(apart.report.launches) == 3
     (expected,) = apart.run(*given)
     np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", [{"is_read": True}, {"group": 3}, {"batch": 24}], ids=str)
-def test_apart(left: dict[str, int]) -> None:
-    """Where something else reads the result, a head is no whole K tile, or rows are more than a unit."""
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"is_read": True},
+        {"group": 3},
+        {"batch": 24},
+        MANY | {"queries": 64, "is_read": True},
+        MANY | {"queries": 64, "group": 3},
+        MANY | {"queries": 70, "batch": 2},
+    ],
+    ids=str,
+)
+def test_apart(left: Mapping[str, int]) -> None:
+    """Where something else reads the result, heads are no whole K tiles, or rows are more than a unit; or rows of a
+    batch fill no units."""
     program, _ = compiled(**left)
-    assert len(program.report.launches) == 3
+    assert len(program.report.launches) > 2
