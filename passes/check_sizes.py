@@ -79,8 +79,8 @@ def _dims(op: ir.Operation) -> list[_Dims]:
     if op.name == "tensor.concat":
         others = [dim for dim in range(_rank(op.results[0])) if dim != concatenated(op)]
         return [[(value, dim) for value in op.operands] for dim in others]
-    if op.name.startswith(("arith.", "math.")) and op.results and _is_tensor(op.results[0]):
-        tensors = [value for value in op.operands if _is_tensor(value)]
+    if op.name.startswith(("arith.", "math.")) and op.results and build.is_tensor(op.results[0]):
+        tensors = [value for value in op.operands if build.is_tensor(value)]
         return [[(value, dim) for value in tensors] for dim in range(_rank(op.results[0]))]
     return _loops(op)
 
@@ -103,11 +103,7 @@ def _loops(op: ir.Operation) -> list[_Dims]:
 
 
 def _rank(value: ir.Value) -> int:
-    return int(ir.RankedTensorType(value.type).rank) if _is_tensor(value) else 0
-
-
-def _is_tensor(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType)
+    return len(build.static_sizes(value))
 
 
 class _Checks:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.mlir import graph, overwriting
+from mxcomp.mlir import build, graph, overwriting
 from mxcomp.options import Options
 
 _SAME = (*overwriting.VIEWS, overwriting.BARRIER)
@@ -31,9 +31,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def _drop_barriers(function: ir.Operation) -> None:
     """Removes barriers of tensors that are overwritten on either side of them."""
-    barriers = [
-        op for op in graph.walk(function) if op.name == overwriting.BARRIER and overwriting.is_tensor(op.results[0])
-    ]
+    barriers = [op for op in graph.walk(function) if op.name == overwriting.BARRIER and build.is_tensor(op.results[0])]
     dropped = [op for op in barriers if overwriting.writers(graph.look_through(op.results[0], _SAME), _SAME)]
     for op in dropped:
         graph.replace(op, *op.operands)

@@ -90,11 +90,8 @@ def _fold(gather: ir.Operation) -> ir.Value:
         low, high = (arith.ConstantOp(id_.type, bound).result for bound in (0, experts - 1))
         clamped = arith.MinSIOp(arith.MaxSIOp(id_, low).result, high).result
         expert = arith.IndexCastOp(ir.IndexType.get(), clamped).result
-        result = ir.RankedTensorType(gather.results[0].type)
-        zeros, ones = [0] * len(sizes), [1] * result.rank
-        first, whole = [build.DYNAMIC, *zeros], list(result.shape)
-        dynamic = build.dynamic_sizes(packed)
-        matrix = tensor.ExtractSliceOp(result, packed, [expert], dynamic, [], first, whole, ones).result
+        whole = [build.dim(packed, i + 1) if size is None else size for i, size in enumerate(sizes)]
+        matrix = build.sliced(packed, [expert, *[0] * len(sizes)], [1, *whole])
     gather.results[0].replace_all_uses_with(matrix)
     graph.erase_dead(gather)
     return id_
@@ -109,15 +106,12 @@ def _fold_parts(matmul: ir.Operation) -> None:
         if gather is None or ids is None or ids.name != "tensor.extract_slice" or len(ids.operands) != 2:
             raise InternalError(f"{matmul.location}: operand {index} has no part of its own in a workgroup")
         parts, dim = static_sizes(ids.operands[0])[0], of_operand.index(along_k)
-        kind = ir.RankedTensorType(gather.results[0].type)
-        shape = list(kind.shape)
+        shape = list(ir.RankedTensorType(gather.results[0].type).shape)
         shape[dim] //= parts or 1
-        offsets, ones = [build.DYNAMIC if i == dim else 0 for i in range(len(shape))], [1] * len(shape)
         with gather.location, ir.InsertionPoint(gather):
             start = build.times(ids.operands[1], shape[dim])
-            part = build.tensor_type(shape, kind.element_type)
-            piece = tensor.ExtractSliceOp(part, gather.operands[0], [start], [], [], offsets, shape, ones).result
-            matmul.operands[index] = piece
+            offsets = [start if i == dim else 0 for i in range(len(shape))]
+            matmul.operands[index] = build.sliced(gather.operands[0], offsets, shape)
         graph.erase_dead(gather)
     del matmul.attributes[IN_PARTS]
 
@@ -154,9 +148,6 @@ def _hide_slices(matmul: ir.Operation) -> None:
 
 def _first(value: ir.Value, dim: int, size: ir.Value) -> ir.Value:
     """Returns the first `size` elements along a dimension."""
-    shape = ir.RankedTensorType(value.type)
-    sizes, known = list(shape.shape), build.static_sizes(value)
-    sizes[dim], known[dim] = build.DYNAMIC, None
-    part = build.tensor_type(known, shape.element_type)
-    zeros, ones = [0] * shape.rank, [1] * shape.rank
-    return tensor.ExtractSliceOp(part, value, [], [size], [], zeros, sizes, ones).result
+    sizes = list[build.Number](ir.RankedTensorType(value.type).shape)
+    sizes[dim] = size
+    return build.sliced(value, [0] * len(sizes), sizes)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.matching import norms
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, inline
 from mxcomp.options import Options
 from mxcomp.packing import standing
 
@@ -65,7 +65,4 @@ def _copy(op: ir.Operation, copies: dict[ir.Value, ir.Value]) -> None:
         made = graph.producer(operand)
         if operand not in copies and made is not None and made.name in ("tensor.empty", "linalg.fill"):
             _copy(made, copies)
-    copy = op.clone()
-    for position, operand in enumerate(op.operands):
-        copy.operands[position] = copies.get(operand, operand)
-    copies |= dict(zip(op.results, copy.results, strict=True))
+    inline.copy([op], copies)

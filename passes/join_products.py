@@ -31,11 +31,10 @@ from itertools import accumulate
 from statistics import geometric_mean
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching import pairs
-from mxcomp.matching.canonical import canonical_iterators, canonical_maps, problem_of, scaled_product
+from mxcomp.matching.canonical import contracted, problem_of
 from mxcomp.matching.consumers import STORED_BYTES
 from mxcomp.matching.decision import SCALED_MATMUL, is_recognised
 from mxcomp.mlir import build, graph
@@ -134,14 +133,11 @@ def _join(ops: Sequence[ir.Operation]) -> None:
             build.tensor_type([rows, sum(columns)], build.element(op.results[0])) for op in (first, users[0])
         )
         dynamic = [build.dim(first.operands[LHS], 0)] if rows is None else []
-        zeros = build.zero_filled(kind, dynamic)
-        product = build.generic(kind, operands, zeros, canonical_maps(), canonical_iterators(), scaled_product)
+        product = contracted(operands, build.zero_filled(kind, dynamic))
         product.attributes[SCALED_MATMUL] = first.attributes[SCALED_MATMUL]
         behind = build.elementwise(stored, [product.results[0]], lambda x: inline(users[0], [x]))
         for user, count, end in zip(users, columns, accumulate(columns), strict=True):
-            own = ir.RankedTensorType(user.results[0].type)
-            sizes = [build.DYNAMIC if rows is None else rows, count]
-            part = tensor.ExtractSliceOp(own, behind, [], dynamic, [], [0, end - count], sizes, [1, 1])
-            user.results[0].replace_all_uses_with(part.result)
+            part = build.sliced(behind, [0, end - count], [*dynamic, count] if rows is None else [rows, count])
+            user.results[0].replace_all_uses_with(part)
     for op in (*users, *ops):
         graph.erase_dead(op)

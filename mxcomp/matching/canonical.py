@@ -10,6 +10,8 @@ additional first dimension of all of them, and an additional first loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
@@ -73,9 +75,16 @@ def scaled_matmul(lhs: ir.Value, rhs: ir.Value, lhs_scale: ir.Value, rhs_scale: 
     n = build.static_sizes(rhs)[len(batch)]
     result = build.tensor_type((*batch, m, n), "f32")
     rows = [build.dim(side, len(batch)) for side, size in ((lhs, m), (rhs, n)) if size is None]
-    maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
-    inputs = [lhs, rhs, lhs_scale, rhs_scale]
-    return build.generic(result, inputs, build.zero_filled(result, rows), maps, iterators, scaled_product).results[0]
+    return contracted([lhs, rhs, lhs_scale, rhs_scale], build.zero_filled(result, rows)).results[0]
+
+
+def contracted(
+    operands: Sequence[ir.Value], init: ir.Value, body: Callable[..., ir.Value] = scaled_product
+) -> ir.Operation:
+    """Returns an operation that indexes operands as the canonical form does, from `init` on, at the insertion point."""
+    result = ir.RankedTensorType(init.type)
+    batch = result.rank > 2
+    return build.generic(result, operands, init, canonical_maps(batch), canonical_iterators(batch), body)
 
 
 def is_canonical(op: ir.Operation) -> bool:

@@ -89,6 +89,12 @@ def left_to_iree(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:
     return [(op, decision) for op, decision in decisions if decision is not None and not decision.is_ours]
 
 
+def unrecognised(module: ir.Operation) -> list[tuple[ir.Operation, Decision]]:
+    """Returns the contractions below `module` that look like scaled matmuls, and are none of ours."""
+    found = left_to_iree(module)
+    return [(op, each) for op, each in found if each.reason is not None and each.index is None]
+
+
 def is_recognised(op: ir.Operation) -> bool:
     """Returns whether an operation is a scaled matmul in canonical form without a decision."""
     return decision_of(op) == Decision()

@@ -27,7 +27,7 @@ class Root:
 
     def build(self) -> ir.Value:
         """Returns the index at the insertion point."""
-        return build.dim(self.value, self.dim) if _is_tensor(self.value) else build.as_index(self.value)
+        return build.dim(self.value, self.dim) if build.is_tensor(self.value) else build.as_index(self.value)
 
     def __str__(self) -> str:
         op, dim = graph.producer(self.value), self.dim
@@ -44,7 +44,7 @@ class Root:
     @property
     def is_known(self) -> bool:
         """Whether it is a size of a function's or a loop's argument or result, or an index that is computed."""
-        return _owner(self.value).name.startswith((*FUNCTIONS, "scf.")) or not _is_tensor(self.value)
+        return _owner(self.value).name.startswith((*FUNCTIONS, "scf.")) or not build.is_tensor(self.value)
 
 
 _OF_VIEW = "hal.buffer_view.dim"
@@ -202,13 +202,13 @@ class Sizes:
             if not isinstance(root.value, ir.BlockArgument) or _owner(root.value) != callee:
                 return None
             given = op.operands[ir.BlockArgument(root.value).arg_number]
-            found *= self.of(given, root.dim) if _is_tensor(given) else self.of_index(given)
+            found *= self.of(given, root.dim) if build.is_tensor(given) else self.of_index(given)
         return found
 
     def _yielded(self, block: ir.Block, number: int, dim: int) -> Size:
         """Returns the size of what a block yields; the sizes of all operations in front are found first."""
         for result in (result for view in block.operations for result in view.operation.results):
-            for at in range(ir.RankedTensorType(result.type).rank if _is_tensor(result) else 0):
+            for at in range(ir.RankedTensorType(result.type).rank if build.is_tensor(result) else 0):
                 self.of(result, at)
         return self.of(list(block.operations)[-1].operands[number], dim)
 
@@ -246,7 +246,3 @@ def _is_below(op: ir.Operation, other: ir.Operation) -> bool:
     while above is not None and above != other:
         above = above.parent and above.parent.operation
     return above is not None
-
-
-def _is_tensor(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType)

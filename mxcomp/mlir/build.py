@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import affine, arith, flow, iree_tensor_ext, tensor
@@ -21,6 +22,10 @@ def tensor_type(
     element = ir.Type.parse(element) if isinstance(element, str) else element
     sizes = [DYNAMIC if size is None else size for size in shape]
     return ir.RankedTensorType.get(sizes, element, encoding=encoding)
+
+
+def is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
 
 
 def static_sizes(value: ir.Value) -> list[int | None]:
@@ -124,6 +129,15 @@ def barrier(value: ir.Value) -> ir.Value:
     return tie_shape(hidden, sizes) if sizes else hidden
 
 
+def hide(value: ir.Value, uses: Iterable[ir.OpOperand]) -> None:
+    """Makes these uses of an operation's result read it behind an optimisation barrier."""
+    op, uses = value.owner.operation, list(uses)
+    with op.location, ir.InsertionPoint.after(op):
+        hidden = barrier(value)
+    for use in uses:
+        use.owner.operation.operands[use.operand_number] = hidden
+
+
 def tie_shape(value: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
     """Returns the same tensor, known to have these dynamic sizes."""
     return flow.TensorTieShapeOp(value, sizes).result
@@ -195,6 +209,20 @@ def elementwise(
     return generic(result, inputs, empty(result, sizes), maps, iterators, lambda *given: body(*given[:-1])).results[0]
 
 
+def cast(value: ir.Value, kind: ir.Type, sizes: Sequence[ir.Value] | None = None) -> ir.Value:
+    """Returns a float as one of another type, rounded to nearest even where that is narrower; of a tensor each.
+
+    `sizes` are the dynamic ones, by default its own.
+    """
+    if element(value) == kind:
+        return value
+    if isinstance(value.type, ir.RankedTensorType):
+        result = tensor_type(static_sizes(value), kind)
+        return elementwise(result, [value], lambda each: cast(each, kind), sizes)
+    is_wider = ir.FloatType(kind).width > ir.FloatType(value.type).width
+    return (arith.ExtFOp if is_wider else arith.TruncFOp)(kind, value).result
+
+
 def generate(
     result: ir.RankedTensorType, body: Callable[[list[ir.Value]], ir.Value], sizes: Sequence[ir.Value] = ()
 ) -> ir.Value:
@@ -239,6 +267,14 @@ def expand(
     return tensor.ExpandShapeOp(kind, value, whole, sizes, list(kind.shape)).result
 
 
+def split(value: ir.Value, dim: int, parts: Sequence[int | None], sizes: Sequence[ir.Value] = ()) -> ir.Value:
+    """Returns a tensor of which one dimension is these; `sizes` are the dynamic ones of all."""
+    before, after = static_sizes(value)[:dim], static_sizes(value)[dim + 1 :]
+    behind = dim + len(parts)
+    groups = [*([i] for i in range(dim)), list(range(dim, behind)), *([behind + i] for i in range(len(after)))]
+    return expand(value, [*before, *parts, *after], groups, sizes)
+
+
 def flat(value: ir.Value) -> ir.Value:
     """Returns the elements of a tensor in a single dimension."""
     rank = ir.RankedTensorType(value.type).rank
@@ -275,18 +311,38 @@ def transpose(value: ir.Value, init: ir.Value, permutation: Sequence[int]) -> ir
 
 def leading_slice(value: ir.Value, result: ir.RankedTensorType, extents: Sequence[ir.Value | None]) -> ir.Value:
     """Returns the top left [M, N] of matrices; `extents` are M and N where dynamic."""
-    none, rank = ir.ShapedType.get_dynamic_size(), result.rank
-    sizes = [none if result.is_dynamic_dim(i) else result.get_dim_size(i) for i in range(rank)]
-    dynamic = [extent for extent in extents if extent is not None]
-    return tensor.ExtractSliceOp(result, value, [], dynamic, [], [0] * rank, sizes, [1] * rank).result
+    given = iter(extent for extent in extents if extent is not None)
+    return sliced(value, [0] * result.rank, [next(given) if size == DYNAMIC else size for size in result.shape])
 
 
 def part(value: ir.Value, first: Sequence[int], shape: Sequence[int]) -> ir.Value:
     """Returns the elements of a tensor from `first` on, of these sizes; the tensor itself if those are all."""
-    kind = tensor_type(shape, element(value))
-    steps = [1] * len(shape)
-    whole = value.type == kind
-    return value if whole else tensor.ExtractSliceOp(kind, value, [], [], [], [*first], [*shape], steps).result
+    return value if value.type == tensor_type(shape, element(value)) else sliced(value, first, shape)
+
+
+Number: TypeAlias = int | ir.Value
+"""An offset or a size: a value where only the running program knows it."""
+
+
+def sliced(
+    value: ir.Value, offsets: Sequence[Number], sizes: Sequence[Number], result: ir.RankedTensorType | None = None
+) -> ir.Value:
+    """Returns `tensor.extract_slice` in steps of 1; `result` is its type where that lacks dimensions of size 1."""
+    kind = result or tensor_type([size if isinstance(size, int) else None for size in sizes], element(value))
+    (first, known_first), (taken, known) = _numbers(offsets), _numbers(sizes)
+    return tensor.ExtractSliceOp(kind, value, first, taken, [], known_first, known, [1] * len(known)).result
+
+
+def inserted(source: ir.Value, target: ir.Value, offsets: Sequence[Number], sizes: Sequence[Number]) -> ir.Value:
+    """Returns `tensor.insert_slice` in steps of 1."""
+    (first, known_first), (taken, known) = _numbers(offsets), _numbers(sizes)
+    return tensor.InsertSliceOp(source, target, first, taken, [], known_first, known, [1] * len(known)).result
+
+
+def _numbers(numbers: Sequence[Number]) -> tuple[list[ir.Value], list[int]]:
+    """Returns those that are values, and all of them with a marker in the place of each value."""
+    values = [each for each in numbers if not isinstance(each, int)]
+    return values, [each if isinstance(each, int) else DYNAMIC for each in numbers]
 
 
 @contextmanager

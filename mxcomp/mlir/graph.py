@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cmp_to_key
+from typing import Any
 
 from iree.compiler import ir
 
 
-def walk(root: ir.Operation, bodies: bool = True) -> Iterator[ir.Operation]:
+def walk(root: ir.Operation, bodies: bool = True, outside: bool = False) -> Iterator[ir.Operation]:
     """Yields all operations below `root`, each before those in its regions; safe against changes to the current one.
 
-    Without `bodies` those of linalg operations are left out, which are most of a model's.
+    Without `bodies` those of linalg operations are left out, which are most of a model's; `outside`: dispatches are.
     """
     pending = [root]
     while pending:
         op = pending.pop()
         if op is not root:
+            if outside and op.name in _DISPATCHES:
+                continue
             yield op
             if not bodies and op.name.startswith("linalg."):
                 continue
         below = [view.operation for region in op.regions for block in region.blocks for view in block.operations]
         pending += reversed(below)
+
+
+def rewrite(
+    root: ir.Operation,
+    wanted: Collection[str] | Callable[[ir.Operation], Any],
+    change: Callable[[ir.Operation], Any],
+    bodies: bool = False,
+    outside: bool = False,
+) -> None:
+    """Calls `change` for each operation below `root` that is wanted, by its name or by what it is.
+
+    What that builds has its location, and stands in front of it. `bodies` and `outside` are those of `walk`.
+    """
+    is_wanted = wanted if callable(wanted) else lambda op: op.name in wanted
+    for op in [op for op in walk(root, bodies, outside) if is_wanted(op)]:
+        with op.location, ir.InsertionPoint(op):
+            change(op)
 
 
 def constant(value: ir.Value) -> ir.Attribute | None:
@@ -219,6 +239,14 @@ def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
 def without_cast(value: ir.Value) -> ir.Value:
     """Returns the tensor in front of a `tensor.cast`, which may know more or fewer of its sizes."""
     return look_through(value, ("tensor.cast",))
+
+
+def copied(op: ir.Operation, operands: Iterable[ir.Value]) -> ir.Operation:
+    """Returns a copy of an operation with other operands, at the insertion point."""
+    copy: ir.Operation = op.clone().operation
+    for position, operand in enumerate(operands):
+        copy.operands[position] = operand
+    return copy
 
 
 def replace(op: ir.Operation, *values: ir.Value) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -37,12 +37,18 @@ def inlined(
         operands = [new(operand) for operand in inner.operands]
         if (value := rewrite(inner, operands)) is not None:
             known[inner.results[0]] = value
-            continue
-        copy = inner.clone()
-        for position, operand in enumerate(operands):
-            copy.operands[position] = operand
-        known |= dict(zip(inner.results, copy.results, strict=True))
+        else:
+            known |= zip(inner.results, graph.copied(inner, operands).results, strict=True)
     return [new(value) for value in last.operands]
+
+
+def copy(ops: Iterable[ir.Operation], known: dict[ir.Value, ir.Value]) -> None:
+    """Copies operations to the insertion point, in order.
+
+    Their operands are those known for the original ones, if any; their results become known.
+    """
+    for op in ops:
+        known |= zip(op.results, graph.copied(op, [known.get(each, each) for each in op.operands]).results, strict=True)
 
 
 def insert(kernel: ir.Operation, text: str) -> ir.Operation:
@@ -54,14 +60,8 @@ def insert(kernel: ir.Operation, text: str) -> ir.Operation:
         known = dict(zip(block.arguments, call.operands, strict=True))
         *body, end = (view.operation for view in block.operations)
         with ir.InsertionPoint(call):
-            for op in body:
-                copy = op.clone()
-                for position, operand in enumerate(op.operands):
-                    copy.operands[position] = known[operand]
-                known |= dict(zip(op.results, copy.results, strict=True))
-        for result, operand in zip(call.results, end.operands, strict=True):
-            result.replace_all_uses_with(known[operand])
-        call.erase()
+            copy(body, known)
+        graph.replace(call, *(known[operand] for operand in end.operands))
     return kernel
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from iree.compiler import ir
 
-from mxcomp.mlir import dispatches, graph
+from mxcomp.mlir import build, dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH
 
 BARRIER = "util.optimization_barrier"
@@ -38,10 +38,6 @@ def functions(module: ir.Operation) -> list[ir.Operation]:
     return [op for op in found if op.name != _EXECUTABLE]
 
 
-def is_tensor(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType)
-
-
 def written_over(module: ir.Operation) -> Iterator[tuple[ir.Value, list[ir.Operation]]]:
     """Yields the tensors below `module` that something may write over, with the writers. Safe against uses that are
     added."""
@@ -56,7 +52,7 @@ def _tensors(function: ir.Operation) -> Iterator[ir.Value]:
     for op in (function, *graph.walk(function)):
         blocks = [block for region in op.regions for block in region.blocks]
         for value in (*op.results, *(argument for block in blocks for argument in block.arguments)):
-            if is_tensor(value):
+            if build.is_tensor(value):
                 yield value
 
 

@@ -71,7 +71,4 @@ def _copied(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> ir.Operation:
         producer = graph.producer(value)
         if value not in values and producer is not None:
             values[value] = _copied(producer, values).results[0]
-    copy = op.clone()
-    for i, value in enumerate(op.operands):
-        copy.operands[i] = values[value]
-    return copy
+    return graph.copied(op, [values[value] for value in op.operands])

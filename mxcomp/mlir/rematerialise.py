@@ -37,8 +37,5 @@ class Rematerialiser:
         if op not in self._made:
             operands = [self.get(operand) for operand in op.operands]
             with op.location, ir.InsertionPoint(self._before):
-                made = op.clone()
-            for i, operand in enumerate(operands):
-                made.operands[i] = operand
-            self._made[op] = made
+                self._made[op] = graph.copied(op, operands)
         return self._made[op].results[ir.OpResult(value).result_number]

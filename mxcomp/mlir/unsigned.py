@@ -9,6 +9,13 @@ from typing import TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+_Operator: TypeAlias = "Callable[[Unsigned, Number], Unsigned]"
+
+
+def _operators(op: Callable[[ir.Value, ir.Value], ir.OpView]) -> tuple[_Operator, _Operator]:
+    """Returns the methods that build an operation with another number behind, and in front."""
+    return lambda self, other: _made(op, self, other), lambda self, other: _made(op, other, self)
+
 
 @dataclass(frozen=True)
 class Unsigned:
@@ -25,29 +32,11 @@ class Unsigned:
     def index(self) -> ir.Value:
         return arith.IndexCastUIOp(ir.IndexType.get(), self.value).result
 
-    def __add__(self, other: Number) -> Unsigned:
-        return _made(arith.AddIOp, self, other)
-
-    def __radd__(self, other: Number) -> Unsigned:
-        return _made(arith.AddIOp, other, self)
-
-    def __sub__(self, other: Number) -> Unsigned:
-        return _made(arith.SubIOp, self, other)
-
-    def __rsub__(self, other: Number) -> Unsigned:
-        return _made(arith.SubIOp, other, self)
-
-    def __mul__(self, other: Number) -> Unsigned:
-        return _made(arith.MulIOp, self, other)
-
-    def __rmul__(self, other: Number) -> Unsigned:
-        return _made(arith.MulIOp, other, self)
-
-    def __floordiv__(self, other: Number) -> Unsigned:
-        return _made(arith.DivUIOp, self, other)
-
-    def __mod__(self, other: Number) -> Unsigned:
-        return _made(arith.RemUIOp, self, other)
+    __add__, __radd__ = _operators(arith.AddIOp)
+    __sub__, __rsub__ = _operators(arith.SubIOp)
+    __mul__, __rmul__ = _operators(arith.MulIOp)
+    __floordiv__, _ = _operators(arith.DivUIOp)
+    __mod__, _ = _operators(arith.RemUIOp)
 
 
 Number: TypeAlias = Unsigned | int

@@ -17,7 +17,7 @@ from mxcomp.formats import UNLOADABLE, element_format
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import TileSwizzle
-from mxcomp.matching.canonical import canonical_iterators, canonical_maps
+from mxcomp.matching.canonical import contracted
 from mxcomp.mlir import build
 from mxcomp.packing.runtime_sizes import TileCounts
 
@@ -34,8 +34,7 @@ def inner_tiles(
     sizes = _scaled(counts.of(ACC), [m, n], layout.workgroup_tile[:2])
     result = build.tensor_type((*batch, m, n), types[ACC])
     init = build.zero_filled(result, sizes)
-    maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
-    product = build.generic(result, inputs, init, maps, iterators, _product_of).results[0]
+    product = contracted(inputs, init, _product_of).results[0]
     tiled = _tiled(
         _barrier(product, sizes), layout.packing(ACC), ir.RankedTensorType(acc.type), len(batch), counts.of(ACC)
     )

@@ -27,9 +27,7 @@ def approximated(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
     """Builds a scalar operation of a body with other operands, by the GPU's instruction for it, if it may be so."""
     if not (op.name == _EXP or _is_sigmoid(op)) or str(op.results[0].type) != "f32" or not _is_lost(op):
         return None
-    copy = op.clone()
-    for position, operand in enumerate(operands):
-        copy.operands[position] = operand
+    copy = graph.copied(op, operands)
     copy.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<arcp, afn>")
     return copy.results[0]
 

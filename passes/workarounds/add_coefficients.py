@@ -26,9 +26,7 @@ _MOST = 20
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites steps below `module`. Raises InputError for an unknown stage."""
-    for op in [op for op in graph.walk(module, bodies=False) if op.name == _FFT and len(op.operands) == 3]:
-        with op.location, ir.InsertionPoint(op):
-            _add_coefficients(op)
+    graph.rewrite(module, lambda op: op.name == _FFT and len(op.operands) == 3, _add_coefficients)
 
 
 def _add_coefficients(op: ir.Operation) -> None:

@@ -29,10 +29,7 @@ WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"),
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
-    for op in [op for op in graph.walk(module, bodies=False) if places_written(op)]:
-        if not graph.is_in_dispatch(op):
-            with op.location, ir.InsertionPoint(op):
-                _copy_constants(op)
+    graph.rewrite(module, places_written, _copy_constants, outside=True)
 
 
 def _copy_constants(op: ir.Operation) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.mlir import build, graph, overwriting
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
@@ -36,7 +36,7 @@ def run(module: ir.Operation, options: Options) -> None:
     stored = set[ir.Value]()
     for op in [op for op in graph.walk(module, bodies=False) if op.name == STORE]:
         value = graph.look_through_views(op.operands[0])
-        if not overwriting.is_tensor(value):
+        if not build.is_tensor(value):
             continue
         if value in stored or _is_of_another(value, op.attributes[SYMBOL]) or _is_constant(value):
             with op.location, ir.InsertionPoint(op):

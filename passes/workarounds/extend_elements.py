@@ -22,11 +22,10 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.codes import six_bit
 from mxcomp.codes.decode import scale_value, scaled
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.matching.canonical import claimed
-from mxcomp.matching.decision import Decision, decide, left_to_iree
+from mxcomp.matching.decision import Decision, decide, unrecognised
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
@@ -39,8 +38,8 @@ WORKAROUND = Workaround(Refuses("expected swizzle_hint operand to be defined by 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites contractions below `module` that look like scaled matmuls, and were not recognised."""
-    for op, decision in left_to_iree(module):
-        if decision.reason is not None and decision.index is None and not claimed(op):
+    for op, decision in unrecognised(module):
+        if not claimed(op):
             _extend_elements(op, decision)
 
 
@@ -79,14 +78,13 @@ def _without_extension(op: ir.Operation, operands: list[ir.Value]) -> ir.Value |
     is_extended = scale.type != op.operands[1].type
     if element.type != f32 and not is_extended:
         return None
-    element = element if element.type == f32 else arith.ExtFOp(f32, element).result
+    element = build.cast(element, f32)
     value = arith.MulFOp(element, scale).result if is_extended else scaled(element, scale)
-    return six_bit.cast(value, op.results[0].type)
+    return build.cast(value, op.results[0].type)
 
 
 def _extended(value: ir.Value) -> ir.Value:
     """Returns the elements or scales as f32."""
-    result = build.tensor_type(build.static_sizes(value), "f32")
     if str(build.element(value)) == SCALE_TYPE:
-        return build.elementwise(result, [value], scale_value)
-    return build.elementwise(result, [value], lambda element: arith.ExtFOp(result.element_type, element).result)
+        return build.elementwise(build.tensor_type(build.static_sizes(value), "f32"), [value], scale_value)
+    return build.cast(value, ir.F32Type.get())

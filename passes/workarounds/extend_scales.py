@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.codes import six_bit
 from mxcomp.codes.decode import scale_value
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph
@@ -30,10 +29,9 @@ WORKAROUND = Workaround(Computes())
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites extensions of scales below `module`, of single ones and of tensors."""
-    for op in [op for op in graph.walk(module) if _extends_scale(op)]:
-        with op.location, ir.InsertionPoint(op):
-            op.results[0].replace_all_uses_with(_extended(op.operands[0], op.results[0].type))
-        op.erase()
+    graph.rewrite(
+        module, _extends_scale, lambda op: graph.replace(op, _extended(op.operands[0], op.results[0].type)), bodies=True
+    )
 
 
 def _extends_scale(op: ir.Operation) -> bool:
@@ -42,6 +40,6 @@ def _extends_scale(op: ir.Operation) -> bool:
 
 def _extended(scale: ir.Value, kind: ir.Type) -> ir.Value:
     if not isinstance(kind, ir.RankedTensorType):
-        return six_bit.cast(scale_value(scale), kind)
+        return build.cast(scale_value(scale), kind)
     element = ir.RankedTensorType(kind).element_type
-    return build.elementwise(ir.RankedTensorType(kind), [scale], lambda x: six_bit.cast(scale_value(x), element))
+    return build.elementwise(ir.RankedTensorType(kind), [scale], lambda x: build.cast(scale_value(x), element))

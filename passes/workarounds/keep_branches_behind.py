@@ -57,11 +57,7 @@ def _keep_branches_behind(op: ir.Operation) -> None:
     consumers = list(_fused(op))
     reads_more = any(len(user.operands) > 2 for user in consumers)  # more than a result and an init
     if reads_more and any(_branches(inner) for user in consumers for inner in graph.walk(user)):
-        uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
-        with op.location, ir.InsertionPoint.after(op):
-            hidden = build.barrier(op.results[0])
-        for user, number in uses:
-            user.operands[number] = hidden
+        build.hide(op.results[0], op.results[0].uses)
 
 
 def _fused(op: ir.Operation) -> Iterator[ir.Operation]:

@@ -17,6 +17,7 @@ After:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from iree.compiler import ir
@@ -27,7 +28,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
-from mxcomp.passes.workarounds.unpack_elements import is_calculation, is_narrow_tensor, outside_dispatches
+from mxcomp.passes.workarounds.unpack_elements import is_calculation, is_narrow_tensor
 
 WORKAROUND = Workaround(Refuses("non-full load of unsupported element type"))
 
@@ -36,15 +37,11 @@ _SLICE = "tensor.extract_slice"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Puts barriers behind values computed from narrow elements below `module` where IREE would move a read of them."""
-    barriers: dict[ir.Value, ir.Value] = {}
-    for read in [read for op in outside_dispatches(module) for read in _movable(op)]:
-        value = read.operands[0]
-        if not _loads_narrow(value):
-            continue
-        if value not in barriers:
-            with value.owner.location, ir.InsertionPoint.after(value.owner):
-                barriers[value] = build.barrier(value)
-        read.operands[0] = barriers[value]
+    reads = defaultdict[ir.Value, set[ir.Operation]](set)
+    for read in (read for op in graph.walk(module, bodies=False, outside=True) for read in _movable(op)):
+        reads[read.operands[0]].add(read)
+    for value in filter(_loads_narrow, reads):
+        build.hide(value, [use for use in value.uses if use.owner.operation in reads[value] and not use.operand_number])
 
 
 def _movable(op: ir.Operation) -> Iterator[ir.Operation]:

@@ -36,15 +36,13 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _keep_transposes_behind(op: ir.Operation) -> None:
-    uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
-    turned = [(user, i) for user, i in uses if is_elementwise(user) and not _reads_in_order(user, i)]
+    turned = list(filter(_is_in_another_order, op.results[0].uses))
     if ir.RankedTensorType(op.results[0].type).rank > _MATRIX and turned:
-        with op.location, ir.InsertionPoint.after(op):
-            hidden = build.barrier(op.results[0])
-        for user, i in turned:
-            user.operands[i] = hidden
+        build.hide(op.results[0], turned)
 
 
-def _reads_in_order(user: ir.Operation, operand: int) -> bool:
+def _is_in_another_order(use: ir.OpOperand) -> bool:
+    """Returns whether an elementwise operation reads a value in another order than that of its result."""
+    user = use.owner.operation
     maps = indexing_maps(user) or []
-    return maps[operand] == maps[-1]
+    return is_elementwise(user) and maps[use.operand_number] != maps[-1]

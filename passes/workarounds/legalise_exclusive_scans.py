@@ -20,7 +20,7 @@ After:
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
@@ -33,9 +33,7 @@ _SCAN = "iree_linalg_ext.scan"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites scans below `module`."""
-    for op in [op for op in graph.walk(module, bodies=False) if is_exclusive(op)]:
-        with op.location, ir.InsertionPoint(op):
-            _include(op)
+    graph.rewrite(module, is_exclusive, _include)
 
 
 def is_exclusive(op: ir.Operation) -> bool:
@@ -47,35 +45,13 @@ def _include(op: ir.Operation) -> None:
     x, _, start = op.operands
     axis = ir.IntegerAttr(op.attributes["dimension"]).value
     sizes = [build.dim(x, i) if size is None else size for i, size in enumerate(build.static_sizes(x))]
-    rest: list[ir.Value | int] = [*sizes]
-    length = sizes[axis]
-    rest[axis] = length - 1 if isinstance(length, int) else arith.SubIOp(length, build.constant_index(1)).result
-    kind = ir.RankedTensorType(x.type)
-    shifted = build.empty(kind, [size for size in sizes if not isinstance(size, int)])
-    first: list[ir.Value | int] = [*sizes]
-    first[axis] = 1
-    shifted = _put(start, shifted, [0] * kind.rank, first)
-    if rest[axis] != 0:
-        offsets = [int(i == axis) for i in range(kind.rank)]
-        shifted = _put(_front(x, rest), shifted, offsets, rest)
+    length, zeros = sizes[axis], [0] * len(sizes)
+    rest = length - 1 if isinstance(length, int) else arith.SubIOp(length, build.constant_index(1)).result
+    shifted = build.empty(ir.RankedTensorType(x.type), [size for size in sizes if not isinstance(size, int)])
+    shifted = build.inserted(start, shifted, zeros, [*sizes[:axis], 1, *sizes[axis + 1 :]])
+    if rest != 0:
+        others = [*sizes[:axis], rest, *sizes[axis + 1 :]]
+        behind = [int(i == axis) for i in range(len(sizes))]
+        shifted = build.inserted(build.sliced(x, zeros, others), shifted, behind, others)
     op.operands[0] = shifted
     op.attributes["inclusive"] = ir.BoolAttr.get(True)
-
-
-def _parts(sizes: list[ir.Value | int]) -> tuple[list[ir.Value], list[int]]:
-    """Returns dynamic values, and all values with markers for the dynamic ones."""
-    dynamic = ir.ShapedType.get_dynamic_size()
-    given = [size for size in sizes if not isinstance(size, int)]
-    return given, [size if isinstance(size, int) else dynamic for size in sizes]
-
-
-def _front(value: ir.Value, sizes: list[ir.Value | int]) -> ir.Value:
-    given, static = _parts(sizes)
-    result = ir.RankedTensorType.get(static, build.element(value))
-    zeros, ones = [0] * len(sizes), [1] * len(sizes)
-    return tensor.ExtractSliceOp(result, value, [], given, [], zeros, static, ones).result
-
-
-def _put(source: ir.Value, target: ir.Value, offsets: list[int], sizes: list[ir.Value | int]) -> ir.Value:
-    given, static = _parts(sizes)
-    return tensor.InsertSliceOp(source, target, [], given, [], offsets, static, [1] * len(sizes)).result

@@ -124,10 +124,7 @@ def _widen(op: ir.Operation) -> None:
     f32 = ir.F32Type.get()
 
     def wide(value: ir.Value) -> ir.Value:
-        if build.element(value) == f32:
-            return build.barrier(value)
-        result = build.tensor_type(build.static_sizes(value), "f32")
-        return build.barrier(build.elementwise(result, [value], lambda element: arith.ExtFOp(f32, element).result))
+        return build.barrier(build.cast(value, f32))
 
     arguments = list(op.regions[0].blocks[0].arguments)
 

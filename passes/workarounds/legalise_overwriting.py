@@ -54,15 +54,18 @@ def written(op: ir.Operation) -> list[ir.Value]:
 
 def repeats(op: ir.Operation) -> bool:
     """Returns whether an operation reads an overwritten value by another operand, or overwrites it twice."""
-    roots = [graph.look_through(value, SLICES) for value in op.operands]
-    return any(roots.count(graph.look_through(value, SLICES)) > 1 for value in written(op))
+    roots = _roots(op)
+    return any(roots.count(roots[i]) > 1 for i in places_written(op))
+
+
+def _roots(op: ir.Operation) -> list[ir.Value]:
+    """Returns the tensors of which the operands are, or are parts of."""
+    return [graph.look_through(value, SLICES) for value in op.operands]
 
 
 def may_be_one(op: ir.Operation) -> bool:
     """Returns whether CSE may merge an overwritten operand with another one, or the sources of both."""
-    sides = (
-        [list(op.operands), [graph.look_through(value, SLICES) for value in op.operands]] if places_written(op) else []
-    )
+    sides = [list(op.operands), _roots(op)] if places_written(op) else []
     pairs = ((side[i], other) for side in sides for i in places_written(op) for other in side[:i])
     return any(a != b and a.type == b.type and are_alike(a, b) for a, b in pairs)
 
@@ -72,18 +75,15 @@ def run(module: ir.Operation, options: Options) -> None:
     for function in [view.operation for view in graph.module_block(module).operations]:
         if any(may_be_one(op) for op in graph.walk(function, bodies=False)):
             PassManager.parse(PIPELINE).run(function)
-    for op in [op for op in graph.walk(module, bodies=False) if op.name in _WRITTEN and not graph.is_in_dispatch(op)]:
-        with op.location, ir.InsertionPoint(op):
-            for i in places_written(op):
-                _write_over_copy(op, i)
+    graph.rewrite(module, _WRITTEN, _write_over_copies, outside=True)
 
 
-def _write_over_copy(op: ir.Operation, written: int) -> None:
+def _write_over_copies(op: ir.Operation) -> None:
     """Gives an operation a copy to overwrite if another operand is the same tensor, or a part of it."""
-    others = [value for i, value in enumerate(op.operands) if i != written]
-    target = op.operands[written]
-    if graph.look_through(target, SLICES) in [graph.look_through(value, SLICES) for value in others]:
-        op.operands[written] = copy(target)
+    for written in places_written(op):
+        roots = _roots(op)
+        if roots.count(roots[written]) > 1:
+            op.operands[written] = copy(op.operands[written])
 
 
 def _apart(value: ir.Value) -> ir.Value:
@@ -96,9 +96,6 @@ def copy(value: ir.Value) -> ir.Value:
     """Returns a copy in a separate dispatch, at the insertion point."""
     value = _apart(value)
     kind, sizes = ir.RankedTensorType(value.type), build.dynamic_sizes(value)
-    maps, loops = [ir.AffineMap.get_identity(kind.rank)] * 2, ["parallel"] * kind.rank
     with build.dispatch_region([kind], sizes) as region:
-        region.returned = [
-            build.generic(kind, [value], build.empty(kind, sizes), maps, loops, lambda x, _: x).results[0]
-        ]
+        region.returned = [build.elementwise(kind, [value], lambda x: x, sizes)]
     return region.results[0]

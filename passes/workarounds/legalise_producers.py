@@ -78,12 +78,11 @@ def _is_made_by(value: ir.Value, producers: tuple[str, ...]) -> bool:
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
-    for op in [op for op in graph.walk(module, bodies=False) if repeated(op) and not graph.is_in_dispatch(op)]:
-        with op.location, ir.InsertionPoint(op):
-            for i in repeated(op):
-                is_filled = (op.name, i) == (_LOAD, 1)
-                op.operands[i] = _like(op.operands[i]) if is_filled else build.barrier(op.operands[i])
+    graph.rewrite(module, repeated, _compute_apart, outside=True)
 
 
-def _like(value: ir.Value) -> ir.Value:
-    return build.empty(ir.RankedTensorType(value.type), build.dynamic_sizes(value))
+def _compute_apart(op: ir.Operation) -> None:
+    for i in repeated(op):
+        value = op.operands[i]
+        is_filled = (op.name, i) == (_LOAD, 1)
+        op.operands[i] = build.empty(value.type, build.dynamic_sizes(value)) if is_filled else build.barrier(value)

@@ -27,9 +27,7 @@ _SEGMENTS = "operandSegmentSizes"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites sorts outside of dispatches below `module`."""
-    for op in [op for op in graph.walk(module, bodies=False) if op.name == SORT and not graph.is_in_dispatch(op)]:
-        with op.location, ir.InsertionPoint(op):
-            _drop_repetitions(op)
+    graph.rewrite(module, (SORT,), _drop_repetitions, outside=True)
 
 
 def _drop_repetitions(op: ir.Operation) -> None:

@@ -28,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, linalg
 
 from mxcomp.errors import InputError
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, inline
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
@@ -43,10 +43,7 @@ _SORT, _YIELD = "iree_linalg_ext.sort", "iree_linalg_ext.yield"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites each top-k below `module`."""
-    for op in [op for op in graph.walk(module, bodies=False) if op.name in NAMES]:
-        if not graph.is_in_dispatch(op):
-            with op.location, ir.InsertionPoint(op):
-                _sort(op)
+    graph.rewrite(module, NAMES, _sort, outside=True)
 
 
 def _sort(op: ir.Operation) -> None:
@@ -69,14 +66,12 @@ def _is_filled(value: ir.Value) -> bool:
 
 def _indices(x: ir.Value, axis: int, element: ir.Type) -> ir.Value:
     """Returns the index of each element along an axis."""
-    rank = ir.RankedTensorType(x.type).rank
-    kind = build.tensor_type(build.static_sizes(x), str(element))
-    init = build.empty(kind, build.dynamic_sizes(x))
+    kind = build.tensor_type(build.static_sizes(x), element)
 
-    def body(_: ir.Value) -> ir.Value:
+    def index() -> ir.Value:
         return arith.IndexCastOp(element, linalg.IndexOp(axis).result).result
 
-    return build.generic(kind, [], init, [ir.AffineMap.get_identity(rank)], ["parallel"] * rank, body).results[0]
+    return build.elementwise(kind, [], index, build.dynamic_sizes(x))
 
 
 def _sorted(tensors: Sequence[ir.Value], axis: int, order: ir.Block) -> Sequence[ir.Value]:
@@ -104,19 +99,13 @@ def _inlined(block: ir.Block, *arguments: ir.Value) -> ir.Value:
     """Returns what a block yields for other arguments, computed at the insertion point."""
     values = dict(zip(block.arguments, arguments, strict=True))
     *body, last = (view.operation for view in block.operations)
-    for old in body:
-        new = old.clone()
-        for i, operand in enumerate(old.operands):
-            new.operation.operands[i] = values.get(operand, operand)
-        values |= dict(zip(old.results, new.operation.results, strict=True))
+    inline.copy(body, values)
     return values.get(last.operands[0], last.operands[0])
 
 
 def _first(value: ir.Value, like: ir.Value, axis: int) -> ir.Value:
     """Returns the first elements along an axis, as many as another tensor has, whose other sizes are equal."""
-    kind = ir.RankedTensorType(like.type)
-    rank, dynamic = kind.rank, ir.ShapedType.get_dynamic_size()
-    sizes = [dynamic if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(rank)]
-    source = like.owner.operands[-1]
-    given = [build.dim(source if i == axis else value, i) for i in range(rank) if kind.is_dynamic_dim(i)]
-    return tensor.ExtractSliceOp(kind, value, [], given, [], [0] * rank, sizes, [1] * rank).result
+    known = build.static_sizes(like)
+    sources = [like.owner.operands[-1] if i == axis else value for i in range(len(known))]
+    sizes = [build.dim(sources[i], i) if size is None else size for i, size in enumerate(known)]
+    return build.sliced(value, [0] * len(sizes), sizes)

@@ -41,8 +41,8 @@ OPTIONS = ("reference",)
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites conversions below `module`. Raises InputError for those from more than 32 bits."""
     for op in list(graph.walk(module)):
-        if op.name in TRUNCATIONS and str(_element(op.results[0].type)) == _FP4:
-            if options.reference and not _is_tensor(op.results[0]):
+        if op.name in TRUNCATIONS and str(build.element(op.results[0])) == _FP4:
+            if options.reference and not build.is_tensor(op.results[0]):
                 _replace(op, truncate.as_element)
             elif op.name == "arith.truncf":
                 _replace(op, _with_scale_one)
@@ -57,23 +57,15 @@ def _replace(op: ir.Operation, new: Callable[[ir.Operation], ir.Value]) -> None:
 def _with_scale_one(op: ir.Operation) -> ir.Value:
     """Returns `arith.truncf` as `arith.scaling_truncf`, by way of f32, which represents every f16 and bf16."""
     x, f32, e8m0 = op.operands[0], ir.F32Type.get(), ir.Float8E8M0FNUType.get()
-    if _element(x.type).width < 32:
+    if (kind := build.element(x)).width < 32:
         x = arith.ExtFOp(_like(x.type, f32), x).result
-    elif _element(x.type).width > 32:
-        raise InputError(f"{op.location}: arith.truncf from {_element(x.type)} to {_FP4}: truncate it to f32 first")
-    if isinstance(x.type, ir.RankedTensorType):
+    elif kind.width > 32:
+        raise InputError(f"{op.location}: arith.truncf from {kind} to {_FP4}: truncate it to f32 first")
+    if build.is_tensor(x):
         one = build.filled(arith.ConstantOp(e8m0, 1.0).result, _like(x.type, e8m0), build.dynamic_sizes(x))
     else:
         one = arith.ConstantOp(e8m0, 1.0).result
     return arith.ScalingTruncFOp(op.results[0].type, x, one).result
-
-
-def _is_tensor(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType)
-
-
-def _element(kind: ir.Type) -> ir.Type:
-    return ir.RankedTensorType(kind).element_type if isinstance(kind, ir.RankedTensorType) else kind
 
 
 def _like(kind: ir.Type, element: ir.Type) -> ir.Type:

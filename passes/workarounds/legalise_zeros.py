@@ -22,7 +22,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
@@ -35,10 +34,7 @@ WORKAROUND = Workaround(Crashes("getSingleTransposedInputOperand", fill=85))
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites operations outside of dispatches below `module`."""
-    for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and is_elementwise(op)]:
-        if not graph.is_in_dispatch(op):
-            with op.location, ir.InsertionPoint(op):
-                _drop_zeros(op)
+    graph.rewrite(module, lambda op: op.name == "linalg.generic" and is_elementwise(op), _drop_zeros, outside=True)
 
 
 def _drop_zeros(op: ir.Operation) -> None:
@@ -76,9 +72,7 @@ def _without(value: ir.Value, zeros: list[int]) -> ir.Value:
 
 
 def _slice(value: ir.Value, kept: list[int]) -> ir.Value:
-    sizes, dynamic = build.static_sizes(value), ir.ShapedType.get_dynamic_size()
-    taken = [(dynamic if size is None else size) if i in kept else 1 for i, size in enumerate(sizes)]
-    given = [build.dim(value, i) for i in kept if sizes[i] is None]
+    sizes = build.static_sizes(value)
+    taken = [(build.dim(value, i) if size is None else size) if i in kept else 1 for i, size in enumerate(sizes)]
     result = build.tensor_type([sizes[i] for i in kept], build.element(value))
-    rank = len(sizes)
-    return tensor.ExtractSliceOp(result, value, [], given, [], [0] * rank, taken, [1] * rank).result
+    return build.sliced(value, [0] * len(taken), taken, result)

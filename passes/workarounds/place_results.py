@@ -32,7 +32,7 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import flow
 
-from mxcomp.mlir import dispatches, graph, overwriting
+from mxcomp.mlir import build, dispatches, graph, overwriting
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
@@ -42,18 +42,13 @@ WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23665")
 
 def run(module: ir.Operation, options: Options) -> None:
     """Gives dispatches below `module` tensors for their results, where these are overwritten."""
-    for op in list(graph.walk(module, bodies=False)):
-        if op.name == DISPATCH and not _takes_tensors(op) and any(map(overwriting.writers, op.results)):
-            with op.location, ir.InsertionPoint(op):
-                _place(op)
-
-
-def _takes_tensors(dispatch: ir.Operation) -> bool:
-    return any(isinstance(value.type, ir.RankedTensorType) for value in dispatch.operands)
+    graph.rewrite(module, (DISPATCH,), _place)
 
 
 def _place(dispatch: ir.Operation) -> None:
     """Copies a dispatch with tensors for all of its results as operands."""
+    if any(map(build.is_tensor, dispatch.operands)) or not any(map(overwriting.writers, dispatch.results)):
+        return
     sizes = iter(dispatches.result_dims(dispatch))
     kinds = [ir.RankedTensorType(result.type) for result in dispatch.results]
     dims = [[next(sizes) for i in range(kind.rank) if kind.is_dynamic_dim(i)] for kind in kinds]

@@ -23,7 +23,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.matching.canonical import claimed
-from mxcomp.matching.decision import Decision, decide, left_to_iree
+from mxcomp.matching.decision import Decision, decide, unrecognised
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
@@ -35,8 +35,8 @@ WORKAROUND = Workaround(Refuses("op failed to distribute"), left="Contractions o
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites contractions below `module` that look like scaled matmuls, and were not recognised."""
-    for op, decision in left_to_iree(module):
-        if decision.reason is not None and decision.index is None and not claimed(op):
+    for op, decision in unrecognised(module):
+        if not claimed(op):
             _sum_in_f32(op, decision)
 
 
@@ -50,7 +50,6 @@ def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
         return
     *inputs, init = op.operands
     with op.location, ir.InsertionPoint(op):
-        f32, narrow = ir.F32Type.get(), ir.RankedTensorType(op.results[0].type)
         wide = build.tensor_type(build.static_sizes(init), "f32")
 
         def rewrite(inner: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
@@ -61,9 +60,8 @@ def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
         def body(*given: ir.Value) -> ir.Value:
             return inline(op, given, rewrite)
 
-        start = build.elementwise(wide, [init], lambda value: arith.ExtFOp(f32, value).result)
+        start = build.cast(init, wide.element_type)
         new = build.generic(wide, inputs, start, indexing_maps(op) or [], linalg_ops.iterators(op), body)
         decide(new, decision)
-        kind = narrow.element_type
-        rounded = build.elementwise(narrow, [new.results[0]], lambda value: arith.TruncFOp(kind, value).result)
+        rounded = build.cast(new.results[0], build.element(op.results[0]))
     graph.replace(op, rounded)

@@ -28,7 +28,6 @@ What is only encoded stays as it is: it becomes part of packing, or this pass fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
@@ -52,9 +51,6 @@ _SLICE = "tensor.extract_slice"
 _MOVES = (*graph.VIEWS, _SLICE, "tensor.insert_slice", "tensor.concat")
 """Operations that only move elements of any type."""
 
-_COMPILED = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executable", "hal.executable")
-"""Operations that are left unchanged: dispatches that are formed already."""
-
 _OF_NAMED_OPS = {"permutation", "dimensions", "dilations", "strides", "cast", "linalg.memoized_indexing_maps"}
 """Attributes that named operations have and generic ones do not."""
 
@@ -64,20 +60,9 @@ _ENCODED = ("iree_encoding.set_encoding", "tensor.dim")
 def run(module: ir.Operation, options: Options) -> None:
     """Unpacks computations on elements of less than a byte below `module`. Raises InputError for unsupported ones."""
     widening = _Widening()
-    for op in list(outside_dispatches(module)):
+    for op in list(graph.walk(module, bodies=False, outside=True)):
         widening.visit(op)
     widening.finish()
-
-
-def outside_dispatches(root: ir.Operation) -> Iterator[ir.Operation]:
-    for region in root.regions:
-        for block in region.blocks:
-            for view in list(block.operations):
-                op = view.operation
-                if op.name not in _COMPILED:
-                    yield op
-                    if indexing_maps(op) is None:
-                        yield from outside_dispatches(op)
 
 
 def is_narrow_tensor(value: ir.Value) -> bool:
@@ -177,10 +162,7 @@ class _Widening:
 
     def _moved(self, op: ir.Operation) -> ir.Value:
         with op.location, ir.InsertionPoint(op):
-            operands = [self._code(v) if is_narrow_tensor(v) else v for v in op.operands]
-            copy = op.clone()
-            for i, operand in enumerate(operands):
-                copy.operation.operands[i] = operand
+            copy = graph.copied(op, [self._code(v) if is_narrow_tensor(v) else v for v in op.operands])
             copy.results[0].set_type(packed.code_tensor(op.results[0].type))
             return copy.results[0]
 
