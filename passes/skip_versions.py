@@ -149,10 +149,8 @@ def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = Non
     """Copies the dispatch with workgroups only if `active` is 1, writing to `written` if given."""
     if written is None:
         return dispatches.with_operands(call, [active])
-    *_, size = ir.DenseI32ArrayAttr(call.attributes[dispatches.SEGMENTS])
-    sizes = list(call.operands)[len(call.operands) - size :]
-    tied = ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), dispatches.arguments(call))])
-    return dispatches.with_operands(call, [active], [written], sizes, tied_operands=tied)
+    tied = dispatches.tied([dispatches.arguments(call)])
+    return dispatches.with_operands(call, [active], [written], dispatches.result_dims(call), tied_operands=tied)
 
 
 def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:

@@ -113,17 +113,10 @@ def _before_bytes(update: Update) -> ir.Value | None:
 def _in_memory(value: ir.Value) -> ir.Value:
     """Follows a value through reshapes, and transposes that move dimensions of size 1 only."""
     op = graph.producer(value)
-    while op is not None and (op.name in graph.RESHAPES or _is_reshape(op)):
+    while op is not None and (op.name in graph.RESHAPES or updates.moves_nothing(op)):
         value = op.operands[0]
         op = graph.producer(value)
     return value
-
-
-def _is_reshape(op: ir.Operation) -> bool:
-    """Returns whether an operation is a transpose after which elements lie as before."""
-    order = updates.permutation(op)
-    moved = [] if order is None else [dim for dim in order if build.static_sizes(op.operands[0])[dim] != 1]
-    return order is not None and moved == sorted(moved)
 
 
 def _kernel(update: Update) -> Rows | None:

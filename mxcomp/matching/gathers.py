@@ -18,7 +18,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.layout import LHS_SCALE, RHS_SCALE, DataTiledLayout
-from mxcomp.matching.storage import BITCASTS
+from mxcomp.matching import same_spelling
+from mxcomp.matching.storage import BITCASTS, is_gathered, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.inline import constant
@@ -55,32 +56,17 @@ class Gather:
                 op = graph.producer(value)
                 if op is None or op.block != self.id.owner:
                     return constant(value)
-                operands = [new(operand) for operand in op.operands]
-                copy = op.clone()
-                for position, operand in enumerate(operands):
-                    copy.operands[position] = operand
-                known[value] = copy.results[0]
+                known[value] = graph.copied(op, [new(operand) for operand in op.operands]).results[0]
             return known[value]
 
         return new(self.subscript)
 
     def same_parts(self, other: Gather) -> bool:
         """Returns whether another gather selects the same slices, of a tensor with as many."""
-
-        def same(one: ir.Value, two: ir.Value) -> bool:
-            if (one == self.id) != (two == other.id):
-                return False
-            if one == self.id or one == two:
-                return True
-            ops = graph.producer(one), graph.producer(two)
-            if ops[0] is None or ops[1] is None or ops[0].name != ops[1].name:
-                return False
-            if str(ops[0].attributes) != str(ops[1].attributes) or len(ops[0].operands) != len(ops[1].operands):
-                return False
-            return one.type == two.type and all(map(same, ops[0].operands, ops[1].operands))
-
         counts = (static_sizes(gather.source)[0] for gather in (self, other))
-        return self.ids == other.ids and len(set(counts)) == 1 and same(self.subscript, other.subscript)
+        known = {other.id: self.id}
+        is_same = same_spelling.find(self.subscript, other.subscript, known) is not None
+        return self.ids == other.ids and len(set(counts)) == 1 and is_same
 
     def is_plain(self, gathered: ir.Value) -> bool:
         """Returns whether a tensor has the gathered slices as they are, with their sizes and element type."""
@@ -157,6 +143,17 @@ def is_wrapped(gather: Gather) -> bool | None:
     ids = select.operands[2], test.operands[0], more.operands[0]
     is_whole = is_below and numbers == (0, static_sizes(gather.source)[0]) and all(each == gather.id for each in ids)
     return True if is_whole else None
+
+
+def are_given(elements: ir.Value) -> bool:
+    """Returns whether elements [rows, K/32, 32] are bytes of an argument in their order, to be read without packing.
+
+    Computed ones are none, as IREE might fuse their producers into the dispatch that reads them.
+    """
+    if is_gathered(elements) or find(elements) is not None:
+        return False
+    stored = storage(elements)
+    return isinstance(stored.owner, ir.Block) and stored.owner.owner.name in ("func.func", "util.func")
 
 
 def _gather(op: ir.Operation) -> Gather | None:

@@ -129,14 +129,8 @@ def _biased(found: Product) -> Product | None:
     maps, values = indexing_maps(user) or [], inputs(user)
     at = values.index(found.last.results[0])
     added, made = values[1 - at], graph.producer(yielded(user))
-    row = ir.AffineMap.get(_MATRIX, 0, _dims(1))
-    if [maps[at], maps[1 - at], maps[2]] != [
-        ir.AffineMap.get_identity(_MATRIX),
-        row,
-        ir.AffineMap.get_identity(_MATRIX),
-    ]:
-        return None
-    if made is None or made.name != "arith.addf":
+    whole, row = ir.AffineMap.get_identity(_MATRIX), ir.AffineMap.get(_MATRIX, 0, _dims(1))
+    if [maps[at], maps[1 - at], maps[2]] != [whole, row, whole] or made is None or made.name != "arith.addf":
         return None
     if {graph.look_through(each, (EXTENDS,)) for each in made.operands} != {_argument(user, 0), _argument(user, 1)}:
         return None

@@ -12,9 +12,9 @@ Found = dict[ir.Value, ir.Value]
 """The template's values, including block arguments, and the matching values."""
 
 
-def find(value: ir.Value, template: ir.Value) -> Found | None:
-    """Returns the matching values if a value is computed like the template; else None."""
-    found: Found = {}
+def find(value: ir.Value, template: ir.Value, known: Found | None = None) -> Found | None:
+    """Returns the matching values, of which some may be known, if a value is computed like the template; else None."""
+    found: Found = known or {}
     return found if _is_same(value, template, found) else None
 
 

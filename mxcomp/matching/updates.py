@@ -222,6 +222,13 @@ def permutation(op: ir.Operation) -> tuple[int, ...] | None:
     return tuple(dims[0].index(loop) for loop in dims[1])
 
 
+def moves_nothing(op: ir.Operation) -> bool:
+    """Returns whether an operation is a transpose after which elements lie as before, as it moves sizes of 1."""
+    order = permutation(op)
+    moved = [] if order is None else [dim for dim in order if build.static_sizes(op.operands[0])[dim] != 1]
+    return order is not None and moved == sorted(moved)
+
+
 def _chosen(op: ir.Operation) -> Update | None:
     select = graph.producer(yielded(op))
     if select is None or select.name != "arith.select" or len(list(op.regions[0].blocks[0].operations)) != 2:

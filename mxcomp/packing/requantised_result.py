@@ -41,8 +41,8 @@ from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing import gate_tiles
 from mxcomp.packing.packed_loops import LoopNest, OperandSize
-from mxcomp.packing.padded_rows import without_padding
 from mxcomp.packing.quantised_operand import Builder, as_packed
+from mxcomp.packing.stored_operand import without_padding
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,13 @@ Rows selected by ids (`mxcomp.matching.gathers`) are read directly. Operands in 
 (`mxcomp.matching.storage`) are packed byte by byte, each assembled from its elements.
 
 A lane's 8-bit elements are in two halves, as the hardware takes them (`DataTiledLayout.swizzle` of an element type).
+
+Operands that were written in whole tiles are packed again with the padding, so that no copy is made for that:
+
+    %s = tensor.extract_slice %q[0, 0, 0, 0] [24, 16, 90, 32] [1, 1, 1, 1] {mxcomp.leading}
+           : tensor<24x64x92x32xf8E4M3FN> to tensor<24x16x90x32xf8E4M3FN>
+
+is read from `%q` instead of the slice.
 """
 
 from __future__ import annotations
@@ -29,9 +36,10 @@ from mxcomp.matching.gathers import Gather
 from mxcomp.matching.storage import is_gathered, storage
 from mxcomp.mlir import build, graph, variables
 from mxcomp.mlir.build import static_sizes
-from mxcomp.packing import padded_rows
 
 _WORD_BYTES = 4
+_LEADING = "mxcomp.leading"
+"""The attribute of slices that only remove padding."""
 CONSTANT = "mxcomp.constant"
 """The attribute of a function argument that will be a constant wherever the function is inlined."""
 
@@ -106,6 +114,13 @@ def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:
     return build.bitcast(packed, build.tensor_type((*shape, count), element), tiles)
 
 
+def without_padding(value: ir.Value, result: ir.RankedTensorType) -> ir.Value:
+    """Returns the top left of `value`, [(batch,) rows, …], which is packed with its padding."""
+    part = build.leading_slice(value, result, [])
+    part.owner.attributes[_LEADING] = ir.UnitAttr.get()
+    return part
+
+
 @dataclass(frozen=True)
 class _Target:
     """The data to pack: `size` are rows and columns, a column `unit` elements wide, `limits` the same where dynamic.
@@ -149,7 +164,8 @@ def _row_major(source: ir.Value, target: _Target, inner: tuple[int, ...], elemen
     """Returns a reader of the bytes of a row-major source; `inner` dimensions make a column."""
     if (gather := gathers.find(source)) is not None and gather.leading <= target.batch + 1:
         return _by_id(gather, target, inner, element)
-    if (whole := padded_rows.behind(source)) is not None:
+    if (part := graph.producer(source)) is not None and _LEADING in part.attributes:
+        whole = part.operands[0]
         *outer, blocks = static_sizes(whole)[: 2 + target.batch]
         columns = (blocks or 0) * target.per_block
         view = build.bitcast(whole, build.tensor_type((*outer, columns, *inner), element))

@@ -22,7 +22,7 @@ from iree.compiler.dialects import tensor
 from mxcomp.formats import element_format
 from mxcomp.layout import ACC, LHS, OPERAND_NAMES, RHS
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import rows
+from mxcomp.matching import gathers
 from mxcomp.matching.storage import storage
 from mxcomp.mlir import build
 from mxcomp.options import FASTEST, Options
@@ -157,7 +157,7 @@ def _objection(side: int, site: Site, context: Context) -> str:
     name = OPERAND_NAMES[side].upper()
     if not context.options.reads_in_place:
         return f"a stock iree-compile cannot read {name} as it is stored"
-    if not rows.are_given(context.ops[site.index].operands[side]):
+    if not gathers.are_given(context.ops[site.index].operands[side]):
         return f"{name} is no argument of the program, row-major"
     return ""
 

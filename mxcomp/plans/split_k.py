@@ -110,7 +110,8 @@ def _pieces(elements: list[ir.Value], parts: int) -> list[ir.Value]:
     """Returns packed operands with a matrix for each part, in the region of a dispatch."""
     numbers = ir.DenseElementsAttr.get(np.arange(parts, dtype=np.int32))
     ids = arith.ConstantOp(ir.RankedTensorType.get([parts], ir.IntegerType.get_signless(32)), numbers).result
-    return [expert_tiles.gathered(_in_front(value), ids) for value in elements]
+    in_front = (build.split(value, 0, (1, build.static_sizes(value)[0])) for value in elements)
+    return [expert_tiles.gathered(value, ids) for value in in_front]
 
 
 def _summed(parts: ir.Value) -> ir.Value:
@@ -128,12 +129,6 @@ def _summed(parts: ir.Value) -> ir.Value:
 
     inputs = [parts] * (count or 1)
     return build.generic(kind, inputs, build.empty(kind), maps, ["parallel"] * 2, body).results[0]
-
-
-def _in_front(value: ir.Value) -> ir.Value:
-    """Returns a tensor with a leading dimension of size 1."""
-    shape = [1, *build.static_sizes(value)]
-    return build.expand(value, shape, [[0, 1], *([i] for i in range(2, len(shape)))])
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.matching.storage import kept_dims
-from mxcomp.matching.updates import permutation
+from mxcomp.matching.updates import moves_nothing
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
@@ -46,10 +46,7 @@ def run(module: ir.Operation, options: Options) -> None:
         while is_misread(op) and (part := _part(op)) is not None:
             op = _in_source(op, part)
         if is_misread(op) and not graph.is_in_dispatch(op):
-            view = graph.producer(op.operands[0])
-            assert view is not None
-            with view.location, ir.InsertionPoint.after(view):
-                op.operands[0] = build.barrier(op.operands[0])
+            build.hide(op.operands[0], (use for use in op.operands[0].uses if use.owner.operation == op))
 
 
 def _part(op: ir.Operation) -> ir.Operation | None:
@@ -70,17 +67,7 @@ def is_misread(op: ir.Operation) -> bool:
 def _viewed(op: ir.Operation) -> ir.Operation | None:
     """Returns what makes the first operand, of which there may be views in between."""
     found = graph.producer(graph.look_through_views(op.operands[0]))
-    return _viewed(found) if found is not None and _moves_ones(found) else found
-
-
-def _moves_ones(op: ir.Operation) -> bool:
-    """Returns whether an operation is a transposition that moves no element: IREE makes it a reshape."""
-    order = permutation(op)
-    if order is None:
-        return False
-    sizes = build.static_sizes(op.operands[0])
-    moved = [dim for dim in order if sizes[dim] != 1]
-    return moved == sorted(moved)
+    return _viewed(found) if found is not None and moves_nothing(found) else found  # IREE makes it a reshape
 
 
 def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:

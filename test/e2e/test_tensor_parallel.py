@@ -12,7 +12,7 @@ from tensor_parallel import LAYERS, Layer
 from test_few_rows import APART, FP4, FP8, INSIDE, SLOWER, check, program
 
 import mxcomp
-from mxcomp.matching import rows
+from mxcomp.matching import gathers
 from mxcomp.sim.schedule import ORDERS
 
 ROWS = (1, 2, 8, 16, 17, 64)
@@ -26,7 +26,7 @@ _TILE = 256
 @pytest.fixture(autouse=True)
 def packed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights are arguments here, and constants in a model: those are packed, and never read as they are stored."""
-    monkeypatch.setattr(rows, "are_given", lambda elements: False)
+    monkeypatch.setattr(gathers, "are_given", lambda elements: False)
 
 
 def _cut(layer: Layer) -> int:
