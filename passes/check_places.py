@@ -26,6 +26,8 @@ from mxcomp.matching import updates
 from mxcomp.matching.sizes import FUNCTIONS
 from mxcomp.matching.updates import SCATTER, Update
 from mxcomp.mlir import attributes, build, graph, linalg
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import names, reduced
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
 from mxcomp.run.statuses import LATE
@@ -127,22 +129,12 @@ def _all_inside(update: Update, length: int) -> ir.Value:
     """Computes on the device whether all integers of a table are places in a cache."""
     table, rank = update.places.table, ir.RankedTensorType(update.places.table.type).rank
     i32, i64 = (ir.IntegerType.get_signless(bits) for bits in (32, 64))
-    kind = build.tensor_type([], i32)
-    zero = arith.ConstantOp(i32, 0).result
-    maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [])]
+    loops = names(rank)
 
-    def body(number: ir.Value, before: ir.Value) -> ir.Value:
-        row = _row(rank - 1, i64) if update.places.by_row else None
-        outside = arith.XOrIOp(_inside(_wide(number), update, length, row), _true()).result
-        return arith.OrIOp(before, arith.ExtUIOp(i32, outside).result).result
+    def is_outside(number: ir.Value) -> ir.Value:
+        row = arith.IndexCastOp(i64, linalg.IndexOp(rank - 1).result).result if update.places.by_row else None
+        outside = s.flipped(_inside(_wide(number), update, length, row), 1)
+        return arith.ExtUIOp(i32, outside).result
 
-    found = build.generic(kind, [table], build.filled(zero, kind), maps, ["reduction"] * rank, body).results[0]
-    return arith.CmpIOp(arith.CmpIPredicate.eq, tensor.ExtractOp(found, []).result, zero).result
-
-
-def _row(dim: int, kind: ir.Type) -> ir.Value:
-    return arith.IndexCastOp(kind, linalg.IndexOp(dim).result).result
-
-
-def _true() -> ir.Value:
-    return arith.ConstantOp(ir.IntegerType.get_signless(1), True).result
+    found = reduced(loops, "", (), "i32", [(loops, table)], lambda new, before: s.either(before, new), is_outside)
+    return s.equal(s.at(found), 0)

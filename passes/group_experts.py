@@ -35,11 +35,11 @@ from mxcomp.mlir import build, graph, linalg
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, iterators
+from mxcomp.mlir.loops import tabled
+from mxcomp.mlir.scalars import widened
 from mxcomp.moe.grouping import Blocks, NotGroupedError
 from mxcomp.options import Options
 from mxcomp.routing import Extent, Routing
-from mxcomp.routing.loops import tabled
-from mxcomp.routing.scalars import widened
 
 _UNIT = 16
 """The least number of rows that a matmul multiplies."""

@@ -31,7 +31,6 @@ from mxcomp.ir import blocks
 from mxcomp.ir.attention import POWERS, objection, quantised_attention
 from mxcomp.ir.quantisation import SCALE_CARRIES, UNQUANTISED, quantise
 from mxcomp.matching.canonical import scaled_matmul
-from mxcomp.matching.canonicalise import rounded
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import UNSIGNED_RESULTS, from_python
 from mxcomp.moe import experts_operator
@@ -195,8 +194,8 @@ def _linear(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: lis
     else:
         a, a_scale = quantised
         result = scaled_matmul(a, b, a_scale, b_scale)
-    kind = ir.RankedTensorType(x.type).element_type
-    return [result if kind == ir.F32Type.get() else rounded(result, kind, build.dynamic_sizes(x))]
+    kind = build.element(x)
+    return [result if kind == ir.F32Type.get() else build.cast(result, kind, build.dynamic_sizes(x))]
 
 
 def _experts(_: ir.Operation, tensors: list[ir.Value], chosen: list[str], numbers: list[float]) -> list[ir.Value]:

@@ -30,6 +30,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg, tensor
 
 from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import names, reduced
 from mxcomp.options import Options
 from mxcomp.passes.workarounds.legalise_overwriting import SORT
 
@@ -79,7 +81,7 @@ def _replace(op: ir.Operation, axis: int, compared: int, compare: ir.Operation) 
     shape[axis] = count
     dynamic = [build.dim(sources[0], i) for i, size in enumerate(shape) if size is None]
     number = _number_before(sources[compared], axis, compare)
-    place = _found(number, build.tensor_type(shape, "i32"), axis, dynamic)
+    place = _found(number, shape, axis, dynamic)
     for source, result, found in zip(sources, op.results, slices, strict=True):
         made = _taken(source, place, build.tensor_type(shape, build.element(source)), axis, dynamic)
         for user, size in found if is_sliced else []:
@@ -110,23 +112,27 @@ def _slices(result: ir.Value, axis: int) -> list[tuple[ir.Operation, int]]:
 
 def _number_before(x: ir.Value, axis: int, compare: ir.Operation) -> ir.Value:
     """Returns, for each element along an axis, how many are before it."""
-    rank = ir.RankedTensorType(x.type).rank
-    here = [ir.AffineExpr.get_dim(i) for i in range(rank)]
-    there = [ir.AffineExpr.get_dim(rank if i == axis else i) for i in range(rank)]
-    maps = [ir.AffineMap.get(rank + 1, 0, place) for place in (here, there, here)]
-    result = build.tensor_type(build.static_sizes(x), "i32")
+    here, there, loops = _loops(x, axis)
 
-    def body(own: ir.Value, other: ir.Value, total: ir.Value) -> ir.Value:
-        place, of_other = (linalg.IndexOp(loop).result for loop in (axis, rank))
+    def is_before(own: ir.Value, other: ir.Value) -> ir.Value:
+        place, of_other = (linalg.IndexOp(loop).result for loop in (axis, len(here)))
         is_first = arith.CmpIOp(arith.CmpIPredicate.slt, of_other, place).result
         before, is_equal = _compared(other, own, compare)
-        is_before = arith.OrIOp(before, arith.AndIOp(is_equal, is_first).result).result
-        return arith.AddIOp(total, arith.ExtUIOp(total.type, is_before).result).result
+        return arith.OrIOp(before, arith.AndIOp(is_equal, is_first).result).result
 
-    init = _zeros(result, build.dynamic_sizes(x))
-    made = build.generic(result, [x, x], init, maps, [*["parallel"] * rank, "reduction"], body)
-    made.attributes[attributes.RANKS] = ir.UnitAttr.get()
-    return made.results[0]
+    made = reduced(
+        loops, here, build.static_sizes(x), "i32", [(here, x), (there, x)],
+        lambda is_one, total: arith.AddIOp(total, arith.ExtUIOp(total.type, is_one).result).result, is_before,
+        build.dynamic_sizes(x),
+    )  # fmt: skip
+    made.owner.attributes[attributes.RANKS] = ir.UnitAttr.get()
+    return made
+
+
+def _loops(x: ir.Value, axis: int) -> tuple[str, str, str]:
+    """Returns the loops of an element, of another one of its row, and all of them."""
+    here = names(len(build.static_sizes(x)))
+    return here, f"{here[:axis]}Z{here[axis + 1 :]}", f"{here}Z"
 
 
 def _compared(one: ir.Value, other: ir.Value, compare: ir.Operation) -> tuple[ir.Value, ir.Value]:
@@ -146,19 +152,15 @@ def _compared(one: ir.Value, other: ir.Value, compare: ir.Operation) -> tuple[ir
     return before, arith.OrIOp(same, arith.AndIOp(of_large, of_small).result).result
 
 
-def _found(number: ir.Value, result: ir.RankedTensorType, axis: int, dynamic: Sequence[ir.Value]) -> ir.Value:
+def _found(number: ir.Value, shape: Sequence[int | None], axis: int, dynamic: Sequence[ir.Value]) -> ir.Value:
     """Returns the place along an axis of the element that belongs to each place of the result: a sum with one term."""
-    rank, i32 = result.rank, result.element_type
-    there = [ir.AffineExpr.get_dim(rank if i == axis else i) for i in range(rank)]
-    maps = [ir.AffineMap.get(rank + 1, 0, each) for each in (there, [ir.AffineExpr.get_dim(i) for i in range(rank)])]
+    here, there, loops = _loops(number, axis)
 
-    def body(value: ir.Value, total: ir.Value) -> ir.Value:
-        wanted, at = (arith.IndexCastOp(i32, linalg.IndexOp(loop).result).result for loop in (axis, rank))
-        is_it = arith.CmpIOp(arith.CmpIPredicate.eq, value, wanted).result
-        return arith.AddIOp(total, arith.SelectOp(is_it, at, arith.ConstantOp(i32, 0).result).result).result
+    def place(value: ir.Value) -> ir.Value:
+        wanted, at = s.loop_index(axis), s.loop_index(len(here))
+        return s.select(s.equal(value, wanted), at, 0)
 
-    iterators = [*["parallel"] * rank, "reduction"]
-    return build.generic(result, [number], _zeros(result, dynamic), maps, iterators, body).results[0]
+    return reduced(loops, here, shape, "i32", [(there, number)], lambda at, total: s.plus(total, at), place, dynamic)
 
 
 def _taken(
@@ -172,7 +174,3 @@ def _taken(
         return tensor.ExtractOp(source, where).result
 
     return build.elementwise(result, [place], body, dynamic)
-
-
-def _zeros(result: ir.RankedTensorType, sizes: Sequence[ir.Value]) -> ir.Value:
-    return build.filled(arith.ConstantOp(result.element_type, 0).result, result, sizes)

@@ -22,13 +22,12 @@ such kernel.
 from __future__ import annotations
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
 from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import reduced, tabled
 from mxcomp.options import Options
-from mxcomp.routing import scalars as s
-from mxcomp.routing.loops import tabled
 from mxcomp.routing.sorting import SORTING
 from mxcomp.routing.sorting_kernel import Sorting
 
@@ -60,16 +59,14 @@ def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
     *tables, ids = tables_and_ids
     kind = build.tensor_type([sorting.size], "i32")
     with build.dispatch_region([kind], []) as region:
-        position, slot = (ir.AffineExpr.get_dim(i) for i in range(2))
-        maps = [ir.AffineMap.get(2, 0, [dim]) for dim in (slot, position)]
-        zeros = build.filled(arith.ConstantOp(kind.element_type, 0).result, kind)
-        op = build.generic(kind, [ids], zeros, maps, ["parallel", "reduction"], lambda a, b: arith.AddIOp(a, b).result)
+        value = reduced("ps", "p", [sorting.size], "i32", [("s", ids)], s.plus, lambda id_: id_)
+        op = value.owner
         op.attributes["compilation_info"] = attributes.compilation_info(
             [0, 0], (sorting.threads, 1, 1), {}, LANES, reorder=False, ukernel=True
         )
         op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(sorting.name)
         op.attributes[attributes.KERNEL] = ir.StringAttr.get(sorting.text())
-        region.returned = [op.results[0]]
+        region.returned = [value]
     return [
         build.part(region.results[0], [start], [size or 0 for size in build.static_sizes(table)])
         for start, table in zip(sorting.starts, tables, strict=True)

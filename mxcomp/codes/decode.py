@@ -12,6 +12,7 @@ from mxcomp.formats import ElementFormat, element_format
 from mxcomp.matching.exponents import code_of
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build
+from mxcomp.mlir import scalars as s
 from mxcomp.mlir.build import static_sizes
 
 
@@ -28,14 +29,8 @@ def value_of(code: ir.Value, element: str) -> ir.Value:
 
 def _scale(code: ir.Value) -> ir.Value:
     """Returns 2^(code - 127) as f32: NaN for 255, and a denormal for 0, which arith.extf flushes to 0."""
-    i32 = ir.IntegerType.get_signless(32)
-
-    def constant(number: int) -> ir.Value:
-        return arith.ConstantOp(i32, number).result
-
-    bits = arith.MaxUIOp(arith.ShLIOp(code, constant(23)).result, constant(1 << 22)).result
-    is_nan = arith.CmpIOp(arith.CmpIPredicate.eq, code, constant(0xFF)).result
-    return arith.BitcastOp(ir.F32Type.get(), arith.SelectOp(is_nan, constant(0x7FC00000), bits).result).result
+    bits = arith.MaxUIOp(arith.ShLIOp(code, s.i32(23)).result, s.i32(1 << 22)).result
+    return s.number(s.select(s.equal(code, 0xFF), 0x7FC00000, bits))
 
 
 def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
@@ -46,18 +41,14 @@ def _small(code: ir.Value, element: ElementFormat) -> ir.Value:
     i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
     mantissa, step = element.mantissa_bits, 2.0 ** (1 - element.bias - element.mantissa_bits)
     sign_bit = element.bits - 1
-
-    def constant(number: int) -> ir.Value:
-        return arith.ConstantOp(i32, number).result
-
-    mask = constant((1 << (sign_bit - mantissa)) - 1)
-    exponent = arith.AndIOp(arith.ShRUIOp(code, constant(mantissa)).result, mask).result
-    fraction = arith.AndIOp(code, constant((1 << mantissa) - 1)).result
-    leading = arith.ShLIOp(arith.MinUIOp(exponent, constant(1)).result, constant(mantissa)).result
-    steps = arith.SubIOp(arith.MaxUIOp(exponent, constant(1)).result, constant(1)).result
+    mask = s.i32((1 << (sign_bit - mantissa)) - 1)
+    exponent = arith.AndIOp(arith.ShRUIOp(code, s.i32(mantissa)).result, mask).result
+    fraction = arith.AndIOp(code, s.i32((1 << mantissa) - 1)).result
+    leading = arith.ShLIOp(arith.MinUIOp(exponent, s.i32(1)).result, s.i32(mantissa)).result
+    steps = arith.SubIOp(arith.MaxUIOp(exponent, s.i32(1)).result, s.i32(1)).result
     magnitude = arith.ShLIOp(arith.OrIOp(fraction, leading).result, steps).result
-    value = arith.MulFOp(arith.SIToFPOp(f32, magnitude).result, arith.ConstantOp(f32, step).result).result
-    sign = arith.ShLIOp(arith.AndIOp(code, constant(1 << sign_bit)).result, constant(31 - sign_bit)).result
+    value = s.multiplied(arith.SIToFPOp(f32, magnitude).result, step)
+    sign = arith.ShLIOp(arith.AndIOp(code, s.i32(1 << sign_bit)).result, s.i32(31 - sign_bit)).result
     return arith.BitcastOp(f32, arith.OrIOp(arith.BitcastOp(i32, value).result, sign).result).result
 
 

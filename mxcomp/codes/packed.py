@@ -12,7 +12,9 @@ from mxcomp.codes.decode import value_of
 from mxcomp.codes.six_bit import is_six_bit
 from mxcomp.errors import InputError
 from mxcomp.mlir import build, linalg
+from mxcomp.mlir import scalars as s
 from mxcomp.mlir.build import is_sub_byte
+from mxcomp.mlir.loops import names, reduced
 
 _WORD_BITS = 64
 _GROUP = 32
@@ -92,8 +94,7 @@ def _words_of_rows(codes: ir.Value, bits: int, sizes: list[ir.Value]) -> ir.Valu
     """Returns […, K/32, words] i64 from codes […, K]."""
     *rows, last = build.static_sizes(codes)
     if last != _GROUP:
-        groups = [*([i] for i in range(len(rows))), [len(rows), len(rows) + 1]]
-        codes = build.expand(codes, (*rows, (last or 0) // _GROUP, _GROUP), groups, sizes)
+        codes = build.split(codes, len(rows), ((last or 0) // _GROUP, _GROUP), sizes)
     return words(codes, bits, 1, sizes)
 
 
@@ -101,23 +102,22 @@ def words(codes: ir.Value, bits: int, inside: int, sizes: list[ir.Value]) -> ir.
     """Returns […, words] i64 from codes […, 32], the first in the lowest bits. The last `inside` dimensions make up the
     32."""
     i64 = ir.IntegerType.get_signless(_WORD_BITS)
-    source = ir.RankedTensorType(codes.type)
-    result = word_tensor(source, bits, inside)
-    rank, inner = result.rank, source.shape[-inside:]
-    dims = [ir.AffineExpr.get_dim(i) for i in range(rank + inside)]
-    maps = [ir.AffineMap.get(len(dims), 0, d) for d in ([*dims[: rank - 1], *dims[rank:]], dims[:rank])]
+    *shape, _ = build.static_sizes(codes)
+    outer, inner = len(shape) + 1 - inside, ir.RankedTensorType(codes.type).shape[-inside:]
+    loops = names(outer + 1 + inside)
     first_bit = ir.AffineExpr.get_dim(0) * -_WORD_BITS
     for i in range(inside):
         first_bit = first_bit + ir.AffineExpr.get_dim(1 + i) * (bits * math.prod(inner[i + 1 :]))
 
-    def body(code: ir.Value, word: ir.Value) -> ir.Value:
-        loops = [linalg.IndexOp(i).result for i in range(rank - 1, len(dims))]
-        shift = arith.IndexCastOp(i64, build.apply(first_bit, loops)).result
-        return arith.OrIOp(word, _shifted(arith.ExtUIOp(i64, code).result, shift)).result
+    def shifted(code: ir.Value) -> ir.Value:
+        places = [linalg.IndexOp(i).result for i in range(outer, len(loops))]
+        shift = arith.IndexCastOp(i64, build.apply(first_bit, places)).result
+        return _shifted(arith.ExtUIOp(i64, code).result, shift)
 
-    zeros = build.filled(arith.ConstantOp(i64, 0).result, result, sizes)
-    kinds = ["parallel"] * rank + ["reduction"] * inside
-    return build.generic(result, [codes], zeros, maps, kinds, body).results[0]
+    inputs, result = [(loops[:outer] + loops[outer + 1 :], codes)], [*shape[:outer], _GROUP * bits // _WORD_BITS]
+    return reduced(
+        loops, loops[: outer + 1], result, i64, inputs, lambda new, word: s.either(word, new), shifted, sizes
+    )
 
 
 def word_tensor(elements: ir.RankedTensorType, bits: int, inside: int) -> ir.RankedTensorType:

@@ -18,6 +18,7 @@ from mxcomp.codes import truncate
 from mxcomp.codes.decode import scaled, value_of
 from mxcomp.errors import InputError
 from mxcomp.formats import UNLOADABLE
+from mxcomp.mlir import build
 
 
 def is_six_bit(kind: ir.Type) -> bool:
@@ -42,13 +43,13 @@ def rewrite(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
 
 
 def _extended(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
-    return cast(_value(op, operands, 0), op.results[0].type)
+    return build.cast(_value(op, operands, 0), op.results[0].type)
 
 
 def _scaled(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
     if str(op.operands[0].type) not in UNLOADABLE:
         return op.clone().results[0]
-    return cast(scaled(_value(op, operands, 0), operands[1]), op.results[0].type)
+    return build.cast(scaled(_value(op, operands, 0), operands[1]), op.results[0].type)
 
 
 def _truncated(op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
@@ -116,11 +117,3 @@ def _code(op: ir.Operation, value: ir.Value) -> ir.Value:
     if value.type == ir.F32Type.get():
         raise InputError(f"{op.location}: {op.name} moves 6-bit elements in a reduction: extend them to f32 before")
     return value
-
-
-def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """Returns an f32 value as another float."""
-    if value.type == kind:
-        return value
-    wider = ir.FloatType(kind).width > 32
-    return (arith.ExtFOp if wider else arith.TruncFOp)(kind, value).result

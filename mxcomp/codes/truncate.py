@@ -15,6 +15,7 @@ from iree.compiler.dialects import math as mlir_math
 from mxcomp.formats import E8M0_BIAS, FORMATS, UNLOADABLE, ElementFormat
 from mxcomp.matching.exponents import code_of
 from mxcomp.matching.quantiser import TRUNCATIONS
+from mxcomp.mlir import scalars as s
 
 _F32_BITS, _MANTISSA_BITS = 32, 23
 
@@ -41,15 +42,14 @@ def as_element(op: ir.Operation) -> ir.Value:
 
 def _truncated(operands: list[ir.Value], fmt: ElementFormat) -> ir.Value:
     x, *scale = operands
-    f32 = ir.F32Type.get()
-    x = x if x.type == f32 else arith.ExtFOp(f32, x).result
+    x = s.widened(x)
     return _code(_divided(x, scale[0]) if scale else x, fmt)
 
 
 def _divided(x: ir.Value, scale: ir.Value) -> ir.Value:
     """Returns x / scale, as two multiplications: 2^-127 … 2^127 have no inverses among normal f32."""
-    exponent = arith.SubIOp(_int(E8M0_BIAS), code_of(scale)).result
-    half = arith.ShRSIOp(exponent, _int(1)).result
+    exponent = arith.SubIOp(s.i32(E8M0_BIAS), code_of(scale)).result
+    half = arith.ShRSIOp(exponent, s.i32(1)).result
     for part in (half, arith.SubIOp(exponent, half).result):
         x = arith.MulFOp(x, _power_of_two(part)).result
     return x
@@ -60,22 +60,18 @@ def _code(x: ir.Value, fmt: ElementFormat) -> ir.Value:
     largest = arith.ConstantOp(f32, fmt.max_finite).result
     magnitude = arith.MinNumFOp(mlir_math.AbsFOp(x).result, largest).result  # a NaN becomes the largest, too
     smallest = 1 - fmt.bias
-    field = arith.ShRUIOp(arith.BitcastOp(i32, magnitude).result, _int(_MANTISSA_BITS)).result
-    exponent = arith.MaxSIOp(arith.SubIOp(field, _int(E8M0_BIAS)).result, _int(smallest)).result
-    steps = _power_of_two(arith.SubIOp(_int(fmt.mantissa_bits), exponent).result)
+    field = arith.ShRUIOp(arith.BitcastOp(i32, magnitude).result, s.i32(_MANTISSA_BITS)).result
+    exponent = arith.MaxSIOp(arith.SubIOp(field, s.i32(E8M0_BIAS)).result, s.i32(smallest)).result
+    steps = _power_of_two(arith.SubIOp(s.i32(fmt.mantissa_bits), exponent).result)
     count = arith.FPToSIOp(i32, mlir_math.RoundEvenOp(arith.MulFOp(magnitude, steps).result).result).result
-    above = arith.ShLIOp(arith.SubIOp(exponent, _int(smallest)).result, _int(fmt.mantissa_bits)).result
-    code = arith.MinSIOp(arith.AddIOp(count, above).result, _int(fmt.max_code)).result
-    sign = arith.ShRUIOp(arith.BitcastOp(i32, x).result, _int(_F32_BITS - fmt.bits)).result
-    negative = arith.AndIOp(sign, _int(1 << fmt.bits - 1)).result
+    above = arith.ShLIOp(arith.SubIOp(exponent, s.i32(smallest)).result, s.i32(fmt.mantissa_bits)).result
+    code = arith.MinSIOp(arith.AddIOp(count, above).result, s.i32(fmt.max_code)).result
+    sign = arith.ShRUIOp(arith.BitcastOp(i32, x).result, s.i32(_F32_BITS - fmt.bits)).result
+    negative = arith.AndIOp(sign, s.i32(1 << fmt.bits - 1)).result
     return arith.TruncIOp(i8, arith.OrIOp(code, negative).result).result
 
 
 def _power_of_two(exponent: ir.Value) -> ir.Value:
     """Returns 2^exponent as f32, for exponents of normal numbers."""
-    field = arith.AddIOp(exponent, _int(E8M0_BIAS)).result
-    return arith.BitcastOp(ir.F32Type.get(), arith.ShLIOp(field, _int(_MANTISSA_BITS)).result).result
-
-
-def _int(value: int) -> ir.Value:
-    return arith.ConstantOp(ir.IntegerType.get_signless(32), value).result
+    field = arith.AddIOp(exponent, s.i32(E8M0_BIAS)).result
+    return arith.BitcastOp(ir.F32Type.get(), arith.ShLIOp(field, s.i32(_MANTISSA_BITS)).result).result

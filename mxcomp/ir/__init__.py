@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.dialects import arith, func, tensor
+from iree.compiler.dialects import arith, func
 from iree.compiler.dialects import math as mlir_math
 from numpy.typing import NDArray
 
@@ -28,6 +28,9 @@ from mxcomp.formats import ElementFormat, element_format, mx_format, pack_bits
 from mxcomp.ir import quantisation
 from mxcomp.matching import canonical
 from mxcomp.mlir import build
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.build import cast
+from mxcomp.mlir.loops import names, reduced, tabled
 
 __all__ = [
     "Operand",
@@ -145,36 +148,21 @@ def dequantised_matmul(x: ir.Value, weights: Operand) -> ir.Value:
             f"a matmul of {x.type} and weights {weights.elements.type}: expected bf16 [(batch,) M, K] and "
             f"[(batch,) N, K/32, 32], with a static batch"
         )
-    bf16, f32, rank = ir.BF16Type.get(), ir.F32Type.get(), len(batch)
-    dims = [ir.AffineExpr.get_dim(i) for i in range(rank + 4)]
-    of_batch, (rows, columns, block, inner) = dims[:rank], dims[rank:]
-    of_weight = [*of_batch, rows, columns, block]  # three loops behind those of the batch
-
-    def maps(count: int, *results: list[ir.AffineExpr]) -> list[ir.AffineMap]:
-        return [ir.AffineMap.get(count, 0, each) for each in results]
-
+    bf16, rank, of_batch = ir.BF16Type.get(), len(batch), names(len(batch))
     units = [build.dim(weights.elements, rank)] if n is None else []
-    wide = build.tensor_type((*batch, n, blocks, size), "bf16")
-    dequantised = build.generic(
-        wide,
-        [weights.elements, weights.scales],
-        build.empty(wide, units),
-        maps(rank + 3, of_weight, of_weight[:-1], of_weight),
-        ["parallel"] * (rank + 3),
-        lambda element, scale, _: arith.ScalingExtFOp(bf16, element, scale).result,
-    )
+    dequantised = tabled(
+        f"{of_batch}NKB", (*batch, n, blocks, size), bf16,
+        [(f"{of_batch}NKB", weights.elements), (f"{of_batch}NK", weights.scales)],
+        lambda element, scale, _: arith.ScalingExtFOp(bf16, element, scale).result, units,
+    )  # fmt: skip
     tokens = [build.dim(x, rank)] if m is None else []
-    split = build.tensor_type((*batch, m, blocks, size), "bf16")
-    groups = [*([i] for i in range(rank + 1)), [rank + 1, rank + 2]]
-    result = build.tensor_type((*batch, m, n), "f32")
-    return build.generic(
-        result,
-        [tensor.ExpandShapeOp(split, x, groups, tokens, list(split.shape)).result, dequantised.results[0]],
-        build.zero_filled(result, [*tokens, *units]),
-        maps(rank + 4, [*of_batch, rows, block, inner], [*of_batch, columns, block, inner], [*of_batch, rows, columns]),
-        [*["parallel"] * (rank + 2), "reduction", "reduction"],
-        lambda a, b, acc: canonical.product(arith.ExtFOp(f32, a).result, arith.ExtFOp(f32, b).result, acc),
-    ).results[0]
+    split = build.split(x, rank + 1, (blocks, size), tokens)
+    return reduced(
+        f"{of_batch}MNKB", f"{of_batch}MN", (*batch, m, n), "f32",
+        [(f"{of_batch}MKB", split), (f"{of_batch}NKB", dequantised)],
+        lambda product, acc: s.added(acc, product), lambda a, b: s.multiplied(s.widened(a), s.widened(b)),
+        [*tokens, *units],
+    )  # fmt: skip
 
 
 def elementwise(body: Callable[..., ir.Value], *inputs: ir.Value, result: str | None = None) -> ir.Value:
@@ -208,14 +196,6 @@ def _broadcast(value: ir.Value, shape: Sequence[int | None]) -> ir.AffineMap:
     repeated = [size == 1 and shape[d] != 1 for size, d in zip(sizes, dims, strict=True)]
     exprs = [zero if again else ir.AffineExpr.get_dim(d) for again, d in zip(repeated, dims, strict=True)]
     return ir.AffineMap.get(len(shape), 0, exprs)
-
-
-def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
-    """Casts a float in a body to another type, rounded to nearest even where that is narrower."""
-    if value.type == kind:
-        return value
-    wider = ir.FloatType(kind).width > ir.FloatType(value.type).width
-    return (arith.ExtFOp if wider else arith.TruncFOp)(kind, value).result
 
 
 Scalar: TypeAlias = ir.Value | float

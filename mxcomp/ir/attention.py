@@ -31,6 +31,8 @@ from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.ir.quantisation import quantise
 from mxcomp.matching import canonical
 from mxcomp.mlir import build, linalg
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import reduced, tabled
 
 EXACT, LINEAR = POWERS = ("exact", "linear")
 """The ways in which powers of 2 are computed."""
@@ -103,12 +105,8 @@ def attention(queries: Quantised, keys: Quantised, values: Quantised, form: Form
     scores = canonical.scaled_matmul(queries[0], keys[0], queries[1], keys[1])
     weights, scales = _weights(_scaled(scores, form), form)
     sums = canonical.scaled_matmul(weights, values[0], scales, values[1])
-    kind, total = ir.RankedTensorType(sums.type), _total(weights, scales)
-    maps = _maps(3, [0, 1, 2], [0, 1], [0, 1, 2])
-    divided = build.generic(
-        kind, [sums, total], build.empty(kind), maps, ["parallel"] * 3, lambda a, b, _: arith.DivFOp(a, b).result
-    )
-    return divided.results[0]
+    parts = [("hrv", sums), ("hr", _total(weights, scales))]
+    return tabled("hrv", build.static_sizes(sums), "f32", parts, lambda a, b, _: arith.DivFOp(a, b).result)
 
 
 def _scaled(scores: ir.Value, form: Form) -> ir.Value:
@@ -135,14 +133,11 @@ def _scaled(scores: ir.Value, form: Form) -> ir.Value:
 
 def _weights(scores: ir.Value, form: Form) -> Quantised:
     """Returns powers of 2 in MX."""
-    kind, f32 = ir.RankedTensorType(scores.type), ir.F32Type.get()
-    heads, rows, keys = kind.shape
-    per_row = build.tensor_type((heads, rows), "f32")
-    lowest = build.filled(arith.ConstantOp(f32, -math.inf).result, per_row)
-    largest = build.generic(
-        per_row, [scores], lowest, _maps(3, [0, 1, 2], [0, 1]), ["parallel", "parallel", "reduction"],
-        lambda score, so_far: arith.MaximumFOp(score, so_far).result,
-    ).results[0]  # fmt: skip
+    heads, rows, keys = shape = ir.RankedTensorType(scores.type).shape
+    largest = reduced(
+        "hrk", "hr", (heads, rows), "f32", [("hrk", scores)],
+        lambda score, so_far: arith.MaximumFOp(score, so_far).result, lambda score: score, start=-math.inf,
+    )  # fmt: skip
 
     def power(score: ir.Value, most: ir.Value, _: ir.Value) -> ir.Value:
         difference = arith.SubFOp(score, mlir_math.CeilOp(most).result).result
@@ -152,20 +147,14 @@ def _weights(scores: ir.Value, form: Form) -> Quantised:
         return _linear(score, most, form)
 
     blocks, is_linear, element = keys // MX_BLOCK, form.powers == LINEAR, element_format(form.weights).mlir_type
-    made = build.tensor_type(kind.shape, element) if is_linear else kind
-    powers = build.generic(
-        made, [scores, largest], build.empty(made), _maps(3, [0, 1, 2], [0, 1], [0, 1, 2]), ["parallel"] * 3,
-        code if is_linear else power,
-    ).results[0]  # fmt: skip
+    kind, made = (element, code) if is_linear else ("f32", power)
+    powers = tabled("hrk", shape, kind, [("hrk", scores), ("hr", largest)], made)
     if is_linear:
         one = arith.ConstantOp(ir.Type.parse(SCALE), 1.0).result
         ones = build.filled(one, build.tensor_type((heads, rows, blocks), SCALE))
-        return build.expand(powers, (heads, rows, blocks, MX_BLOCK), [[0], [1], [2, 3]]), ones
+        return build.split(powers, 2, (blocks, MX_BLOCK)), ones
     elements, scales = quantise(build.collapse(powers, [[0, 1], [2]]), element, "rceil")
-    return (
-        build.expand(elements, (heads, rows, blocks, MX_BLOCK), [[0, 1], [2], [3]]),
-        build.expand(scales, (heads, rows, blocks), [[0, 1], [2]]),
-    )
+    return build.split(elements, 0, (heads, rows)), build.split(scales, 0, (heads, rows))
 
 
 def _linear(score: ir.Value, most: ir.Value, form: Form) -> ir.Value:
@@ -189,20 +178,11 @@ def _linear(score: ir.Value, most: ir.Value, form: Form) -> ir.Value:
 def _total(weights: ir.Value, scales: ir.Value) -> ir.Value:
     """Returns the sum of a query's weights."""
     f32 = ir.F32Type.get()
-    heads, rows, *_ = ir.RankedTensorType(weights.type).shape
-    kind = build.tensor_type((heads, rows), "f32")
-
-    def added(weight: ir.Value, scale: ir.Value, total: ir.Value) -> ir.Value:
-        return arith.AddFOp(total, arith.ScalingExtFOp(f32, weight, scale).result).result
-
-    return build.generic(
-        kind, [weights, scales], build.zero_filled(kind), _maps(4, [0, 1, 2, 3], [0, 1, 2], [0, 1]),
-        ["parallel", "parallel", "reduction", "reduction"], added,
-    ).results[0]  # fmt: skip
-
-
-def _maps(loops: int, *operands: Sequence[int]) -> list[ir.AffineMap]:
-    return [ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in dims]) for dims in operands]
+    return reduced(
+        "hrbk", "hr", build.static_sizes(weights)[:2], "f32", [("hrbk", weights), ("hrb", scales)],
+        lambda weight, total: arith.AddFOp(total, weight).result,
+        lambda weight, scale: arith.ScalingExtFOp(f32, weight, scale).result,
+    )  # fmt: skip
 
 
 def quantised_attention(
@@ -221,7 +201,7 @@ def quantised_attention(
     Queries are multiplied by the scale, and by log2(e), before they are quantised: scores are exponents of 2 then,
     in `units` if powers are linear.
     """
-    (batch, heads, count, size), (_, key_heads, length, value_size) = (
+    (batch, heads, count, _), (_, key_heads, length, value_size) = (
         ir.RankedTensorType(each.type).shape for each in (queries, values)
     )
     qk, v = (element_format(fmt).mlir_type for fmt in formats[:2])
@@ -230,40 +210,27 @@ def quantised_attention(
     groups, rows = batch * key_heads, heads // key_heads * count
     form = Form(1.0, length, count if is_causal else None, formats[2], powers)
 
-    def quantised(value: ir.Value, element: str, *shape: int) -> Quantised:
+    def quantised(value: ir.Value, element: str, rows: int) -> Quantised:
         """Returns […, K] in blocks along K, as [heads, rows, K]."""
-        rank = ir.RankedTensorType(value.type).rank
-        elements, scales = quantise(build.collapse(value, [list(range(rank - 1)), [rank - 1]]), element, mode)
-        blocks = shape[-1] // MX_BLOCK
-        return (
-            build.expand(elements, (*shape[:-1], blocks, MX_BLOCK), [[0, 1], [2], [3]]),
-            build.expand(scales, (*shape[:-1], blocks), [[0, 1], [2]]),
-        )
+        elements, scales = quantise(build.collapse(value, [[0, 1, 2], [3]]), element, mode)
+        return build.split(elements, 0, (groups, rows)), build.split(scales, 0, (groups, rows))
 
     turned = build.empty(build.tensor_type((batch, key_heads, value_size, behind), build.element(values)))
     result = attention(
-        quantised(_times(queries, scale * math.log2(math.e) * form.units), qk, groups, rows, size),
-        quantised(keys, qk, groups, behind, size),
-        quantised(build.transpose(values, turned, [0, 1, 3, 2]), v, groups, value_size, behind),
+        quantised(_times(queries, scale * math.log2(math.e) * form.units), qk, rows),
+        quantised(keys, qk, behind),
+        quantised(build.transpose(values, turned, [0, 1, 3, 2]), v, value_size),
         form,
     )
-    kind = build.element(queries)
-    if kind != ir.F32Type.get():
-        narrow = ir.RankedTensorType.get(ir.RankedTensorType(result.type).shape, kind)
-        result = build.elementwise(narrow, [result], lambda value: arith.TruncFOp(kind, value).result)
+    result = build.cast(result, build.element(queries))
     split = build.expand(result, (batch, key_heads, heads // key_heads, count, value_size), [[0, 1], [2, 3], [4]])
     return build.collapse(split, [[0], [1, 2], [3], [4]])
 
 
 def _times(values: ir.Value, number: float) -> ir.Value:
     """Returns f32 of floats times a number."""
-    f32 = ir.F32Type.get()
-
-    def product(value: ir.Value) -> ir.Value:
-        wide = value if value.type == f32 else arith.ExtFOp(f32, value).result
-        return arith.MulFOp(wide, arith.ConstantOp(f32, number).result).result
-
-    return build.elementwise(ir.RankedTensorType.get(ir.RankedTensorType(values.type).shape, f32), [values], product)
+    kind = build.tensor_type(build.static_sizes(values), "f32")
+    return build.elementwise(kind, [values], lambda value: s.multiplied(s.widened(value), number))
 
 
 def padded(value: ir.Value, shape: Sequence[int]) -> ir.Value:

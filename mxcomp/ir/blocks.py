@@ -12,6 +12,7 @@ from iree.compiler.dialects import arith
 from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.ir import quantisation
 from mxcomp.mlir import build
+from mxcomp.mlir.loops import names, tabled
 
 
 def quantised(x: ir.Value, element: str, mode: str) -> list[ir.Value]:
@@ -25,7 +26,7 @@ def quantised(x: ir.Value, element: str, mode: str) -> list[ir.Value]:
         rows, blocks, *inner = build.static_sizes(value)
         bits = (blocks or 0) * (inner[0] or 0) * element_format(element).bits if inner else 8 * (blocks or 0)
         data = build.bitcast(value, build.tensor_type([rows, bits // 8], i8))
-        made.append(_expanded(data, [*sizes[:-1], bits // 8], len(sizes) - 1))
+        made.append(data if len(sizes) == 2 else build.split(data, 0, sizes[:-1]))
     return made
 
 
@@ -34,15 +35,10 @@ def dequantised(elements: ir.Value, scales: ir.Value, element: str, result: str)
     sizes = build.static_sizes(scales)
     blocks = build.bitcast(elements, build.tensor_type([*sizes, MX_BLOCK], element_format(element).mlir_type))
     powers = build.bitcast(scales, build.tensor_type(sizes, E8M0.mlir_type))
-    kind, rank = build.tensor_type([*sizes, MX_BLOCK], ir.Type.parse(result)), len(sizes)
-    identity = ir.AffineMap.get_identity(rank + 1)
-    of_block = ir.AffineMap.get(rank + 1, 0, list(identity.results)[:-1])
-    numbers = build.generic(
-        kind, [blocks, powers], build.empty(kind), [identity, of_block, identity], ["parallel"] * (rank + 1),
-        lambda code, scale, _: arith.ScalingExtFOp(kind.element_type, code, scale).result,
+    rank, kind = len(sizes), ir.Type.parse(result)
+    loops = names(rank + 1)
+    numbers = tabled(
+        loops, [*sizes, MX_BLOCK], kind, [(loops, blocks), (loops[:-1], powers)],
+        lambda code, scale, _: arith.ScalingExtFOp(kind, code, scale).result,
     )  # fmt: skip
-    return build.collapse(numbers.results[0], [*([i] for i in range(rank - 1)), [rank - 1, rank]])
-
-
-def _expanded(value: ir.Value, sizes: list[int | None], outer: int) -> ir.Value:
-    return value if outer == 1 else build.expand(value, sizes, [list(range(outer)), [outer]])
+    return build.collapse(numbers, [*([i] for i in range(rank - 1)), [rank - 1, rank]])

@@ -20,6 +20,8 @@ from iree.compiler.dialects import arith, math
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, E8M0_BIAS, E8M0_NAN, ElementFormat, element_format, mx_format
 from mxcomp.mlir import build
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import reduced, tabled
 
 SOURCE_TYPES = ("f32", "f16", "bf16")
 UNQUANTISED = "bf16"
@@ -50,10 +52,8 @@ def quantise(value: ir.Value, element: str, mode: str = "even") -> tuple[ir.Valu
     """
     source = ir.RankedTensorType(value.type)
     fmt = _checked(source, element, mode)
-    height, columns = build.static_sizes(value)
-    rows = build.dynamic_sizes(value)
-    size = mx_format(fmt).size
-    blocks = build.expand(value, (height, (columns or 0) // size, size), [[0], [1, 2]], rows)
+    rows, size = build.dynamic_sizes(value), mx_format(fmt).size
+    blocks = build.split(value, 1, ((build.static_sizes(value)[1] or 0) // size, size), rows)
     amax = _amax(blocks, rows)
     return _elements(blocks, amax, fmt, mode, rows), _scales(amax, fmt, mode, rows)
 
@@ -73,67 +73,52 @@ def _checked(source: ir.RankedTensorType, element: str, mode: str) -> ElementFor
     return fmt
 
 
-def _maps() -> tuple[ir.AffineMap, ir.AffineMap]:
-    """Returns maps over (m, ko, kb): of elements, and of one value per block."""
-    m, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(3))
-    return ir.AffineMap.get(3, 0, [m, ko, kb]), ir.AffineMap.get(3, 0, [m, ko])
-
-
 def _amax(blocks: ir.Value, rows: list[ir.Value]) -> ir.Value:
     """Returns the bits of the largest magnitude of each block, as f32. Compared as integers, infinities and NaN are the
     largest."""
-    i32 = ir.IntegerType.get_signless(32)
-    result = build.tensor_type(build.static_sizes(blocks)[:2], i32)
-    zero = arith.ConstantOp(i32, 0).result
-    init = build.filled(zero, result, rows)
-
-    def body(x: ir.Value, largest: ir.Value) -> ir.Value:
-        bits = arith.BitcastOp(i32, math.AbsFOp(_f32(x)).result).result
-        return arith.MaxUIOp(bits, largest).result
-
-    iterators = ["parallel", "parallel", "reduction"]
-    return build.generic(result, [blocks], init, _maps(), iterators, body).results[0]
+    return reduced(
+        "mkb", "mk", build.static_sizes(blocks)[:2], "i32", [("mkb", blocks)],
+        lambda bits, largest: arith.MaxUIOp(bits, largest).result,
+        lambda x: s.bits(math.AbsFOp(s.widened(x)).result), rows,
+    )  # fmt: skip
 
 
 def _scales(amax: ir.Value, fmt: ElementFormat, mode: str, rows: list[ir.Value]) -> ir.Value:
     result = build.tensor_type(build.static_sizes(amax), E8M0.mlir_type)
 
     def body(bits: ir.Value) -> ir.Value:
-        code = arith.SelectOp(_is_finite(bits), _code(bits, fmt, mode), _constant(E8M0_NAN)).result
+        code = arith.SelectOp(_is_finite(bits), _code(bits, fmt, mode), s.i32(E8M0_NAN)).result
         return _e8m0(code)
 
     return build.elementwise(result, [amax], body, rows)
 
 
 def _elements(blocks: ir.Value, amax: ir.Value, fmt: ElementFormat, mode: str, rows: list[ir.Value]) -> ir.Value:
-    result = build.tensor_type(build.static_sizes(blocks), fmt.mlir_type)
+    kind = ir.Type.parse(fmt.mlir_type)
 
     def body(x: ir.Value, bits: ir.Value, _: ir.Value) -> ir.Value:
         finite = _is_finite(bits)
-        x = arith.SelectOp(finite, _f32(x), arith.ConstantOp(ir.F32Type.get(), 0.0).result).result
-        scale = _e8m0(arith.SelectOp(finite, _code(bits, fmt, mode), _constant(E8M0_BIAS)).result)
+        x = s.select(finite, s.widened(x), 0.0)
+        scale = _e8m0(arith.SelectOp(finite, _code(bits, fmt, mode), s.i32(E8M0_BIAS)).result)
         if fmt.has_nan:  # the others saturate of themselves
             x = _clamped(x, _largest(bits, fmt, mode))
-        return arith.ScalingTruncFOp(result.element_type, x, scale).result
+        return arith.ScalingTruncFOp(kind, x, scale).result
 
-    whole, per_block = _maps()
-    init = build.empty(result, rows)
-    return build.generic(result, [blocks, amax], init, [whole, per_block, whole], ["parallel"] * 3, body).results[0]
+    return tabled("mkb", build.static_sizes(blocks), kind, [("mkb", blocks), ("mk", amax)], body, rows)
 
 
 def _code(bits: ir.Value, fmt: ElementFormat, mode: str) -> ir.Value:
     """Returns the E8M0 code of a finite block as i32; 2^-127 is the smallest, and overflow does not occur."""
-    rounded = arith.AddIOp(bits, _constant(SCALE_CARRIES[mode](fmt))).result
-    exponent = arith.ShRUIOp(rounded, _constant(_EXPONENT_BITS)).result
-    return arith.MaxSIOp(arith.SubIOp(exponent, _constant(fmt.emax)).result, _constant(0)).result
+    rounded = s.plus(bits, SCALE_CARRIES[mode](fmt))
+    exponent = arith.ShRUIOp(rounded, s.i32(_EXPONENT_BITS)).result
+    return arith.MaxSIOp(s.minus(exponent, fmt.emax), s.i32(0)).result
 
 
 def _largest(bits: ir.Value, fmt: ElementFormat, mode: str) -> ir.Value:
     """Returns the largest finite element times the scale, as f32, limited to the largest f32."""
-    exponent = arith.AddIOp(_code(bits, fmt, mode), _constant(fmt.emax)).result
-    product = arith.OrIOp(arith.ShLIOp(exponent, _constant(_EXPONENT_BITS)).result, _constant(_mantissa_of_max(fmt)))
-    bounded = arith.MinUIOp(product.result, _constant(_INFINITY - 1)).result
-    return arith.BitcastOp(ir.F32Type.get(), bounded).result
+    exponent = s.plus(_code(bits, fmt, mode), fmt.emax)
+    product = s.either(arith.ShLIOp(exponent, s.i32(_EXPONENT_BITS)).result, s.i32(_mantissa_of_max(fmt)))
+    return s.number(arith.MinUIOp(product, s.i32(_INFINITY - 1)).result)
 
 
 def _clamped(x: ir.Value, bound: ir.Value) -> ir.Value:
@@ -141,18 +126,9 @@ def _clamped(x: ir.Value, bound: ir.Value) -> ir.Value:
 
 
 def _is_finite(bits: ir.Value) -> ir.Value:
-    return arith.CmpIOp(arith.CmpIPredicate.ult, bits, _constant(_INFINITY)).result
-
-
-def _constant(value: int) -> ir.Value:
-    return arith.ConstantOp(ir.IntegerType.get_signless(32), value).result
+    return arith.CmpIOp(arith.CmpIPredicate.ult, bits, s.i32(_INFINITY)).result
 
 
 def _e8m0(code: ir.Value) -> ir.Value:
     byte = arith.TruncIOp(ir.IntegerType.get_signless(8), code).result
     return arith.BitcastOp(ir.Float8E8M0FNUType.get(), byte).result
-
-
-def _f32(value: ir.Value) -> ir.Value:
-    f32 = ir.F32Type.get()
-    return value if value.type == f32 else arith.ExtFOp(f32, value).result

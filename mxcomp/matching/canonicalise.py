@@ -8,7 +8,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
 from mxcomp.matching import exponents, loop_roles, storage
-from mxcomp.matching.canonical import canonical_iterators, canonical_maps, scaled_product
+from mxcomp.matching.canonical import contracted
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import Decision, decide
 from mxcomp.matching.operands import SCALE_TYPE
@@ -46,12 +46,11 @@ def rewrite(candidate: Candidate) -> None:
         accumulator = None if is_zero(init) else init
         is_init = wanted == plain == result and not accumulator
         zero = init if is_init else build.zero_filled(result, sizes)
-        maps, iterators = canonical_maps(bool(batch)), canonical_iterators(bool(batch))
-        new = build.generic(result, inputs, zero, maps, iterators, scaled_product)
+        new = contracted(inputs, zero)
         decide(new, Decision())
         value = new.results[0]
         if plain.element_type != result.element_type and accumulator is None:
-            value = rounded(value, plain.element_type, sizes)
+            value = build.cast(value, plain.element_type, sizes)
         if plain.shape != ir.RankedTensorType(value.type).shape:
             value = _expanded(value, plain.shape, candidate)
         if order != sorted(order):
@@ -101,12 +100,10 @@ def _dynamic_sizes(candidate: Candidate, init: ir.Value) -> list[ir.Value | None
 def _added(value: ir.Value, accumulator: ir.Value) -> ir.Value:
     """Returns the sum of f32 sums and the contraction's init operand, of its type."""
     result = ir.RankedTensorType(accumulator.type)
-    f32 = ir.F32Type.get()
 
     def body(element: ir.Value, start: ir.Value) -> ir.Value:
-        start = start if start.type == f32 else arith.ExtFOp(f32, start).result
-        total = arith.AddFOp(element, start).result
-        return total if result.element_type == f32 else arith.TruncFOp(result.element_type, total).result
+        total = arith.AddFOp(element, build.cast(start, element.type)).result
+        return build.cast(total, result.element_type)
 
     return build.elementwise(result, [value, accumulator], body, build.dynamic_sizes(accumulator))
 
@@ -127,9 +124,3 @@ def _expanded(value: ir.Value, sizes: Sequence[int], candidate: Candidate) -> ir
         dynamic = [build.dim(init, candidate.order[i]) for i, size in enumerate(shape) if size is None]
         value = tensor.ExpandShapeOp(known, value, groups, dynamic, list(known.shape)).result
     return value if value.type == plain else tensor.CastOp(plain, value).result
-
-
-def rounded(value: ir.Value, kind: ir.Type, sizes: list[ir.Value]) -> ir.Value:
-    """Rounds f32 sums to f16 or bf16."""
-    result = build.tensor_type(build.static_sizes(value), kind)
-    return build.elementwise(result, [value], lambda element: arith.TruncFOp(kind, element).result, sizes)

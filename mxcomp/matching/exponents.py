@@ -16,22 +16,18 @@ from iree.compiler.dialects import arith
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.matching.storage import Access
 from mxcomp.mlir import build
+from mxcomp.mlir import scalars as s
 
 _MANTISSA_BITS = 23
 
 
 def code_of(scale: ir.Value) -> ir.Value:
     """Returns the E8M0 code, in i32, of a scalar that is a scale."""
-    i8, i32, f32 = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32), ir.F32Type.get()
+    i8, i32 = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32)
     if str(scale.type) == SCALE_TYPE:
         return arith.ExtUIOp(i32, arith.BitcastOp(i8, scale).result).result
-    wide = scale if scale.type == f32 else arith.ExtFOp(f32, scale).result
-    bits = arith.ShRUIOp(arith.BitcastOp(i32, wide).result, _int(_MANTISSA_BITS)).result
-    return arith.AndIOp(bits, _int(0xFF)).result  # drops the sign
-
-
-def _int(value: int) -> ir.Value:
-    return arith.ConstantOp(ir.IntegerType.get_signless(32), value).result
+    bits = arith.ShRUIOp(s.bits(s.widened(scale)), s.i32(_MANTISSA_BITS)).result
+    return arith.AndIOp(bits, s.i32(0xFF)).result  # drops the sign
 
 
 def truncated(where: Access, kind: str) -> Access:

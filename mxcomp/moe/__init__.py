@@ -27,8 +27,9 @@ from mxcomp import ir as mx
 from mxcomp.errors import InputError
 from mxcomp.formats import mx_format
 from mxcomp.mlir import build, linalg
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import names, reduced, tabled
 from mxcomp.routing import Routing
-from mxcomp.routing import scalars as s
 
 __all__ = [
     "Experts", "Routing", "by_expert", "clamped_swiglu", "gated_layer", "gelu", "grouped_matmul", "layer", "rows",
@@ -114,9 +115,8 @@ def gather(source: ir.Value, ids: ir.Value, divisor: int = 1) -> ir.Value:
         loops = [linalg.IndexOp(i).result for i in range(len(leading), result.rank)]
         return tensor.ExtractOp(source, [part, *loops]).result
 
-    dims = [ir.AffineExpr.get_dim(i) for i in range(result.rank)]
-    maps = [ir.AffineMap.get(result.rank, 0, dims[:n]) for n in (len(leading), result.rank)]
-    return build.generic(result, [ids], build.empty(result), maps, ["parallel"] * result.rank, body).results[0]
+    loops = names(result.rank)
+    return tabled(loops, [*leading, *inner], result.element_type, [(loops[: len(leading)], ids)], body)
 
 
 def _gathered(operand: mx.Operand, ids: ir.Value, divisor: int = 1) -> mx.Operand:
@@ -228,7 +228,7 @@ def _met(activation: Callable[[ir.Value, ir.Value], ir.Value], both: ir.Value) -
     """Returns hidden activations of gate and up that alternate, f32 [B, BM, 2 · inner]: in one operation, without
     copies."""
     shape = _halved(both)
-    split = build.expand(both, [*shape, 2], [[0], [1], [2, 3]])
+    split = build.split(both, 2, (shape[2], 2))
     dims = [ir.AffineExpr.get_dim(i) for i in range(3)]
     maps = [ir.AffineMap.get(3, 0, [*dims, ir.AffineExpr.get_constant(i)]) for i in range(2)]
     result = build.tensor_type(shape, build.element(both))
@@ -257,7 +257,7 @@ def requantised(hidden: ir.Value, fmt: str | None, mode: str = "even") -> Rows:
         return mx.elementwise(lambda value: value, hidden, result="bf16")
     blocks, height, _ = build.static_sizes(hidden)
     quantised = mx.quantise(build.collapse(hidden, [[0, 1], [2]]), fmt, mode)
-    parts = [_expanded(value, [blocks, height]) for value in (quantised.elements, quantised.scales)]
+    parts = (build.split(value, 0, (blocks, height)) for value in (quantised.elements, quantised.scales))
     return mx.Operand(*parts)
 
 
@@ -274,10 +274,8 @@ def _combined(
 ) -> ir.Value:
     """Returns [B, BM, N] of products, each with the bias of its block's expert; zeros where there is no expert."""
     biases = [None if part.bias is None else gather(part.bias, routing.experts) for part in parts]
-    values = [part.value for part in parts]
-    inputs = [*values, *(bias for bias in biases if bias is not None), routing.experts]
-    b, m, n = (ir.AffineExpr.get_dim(i) for i in range(3))
-    whole, by_column, by_block = (ir.AffineMap.get(3, 0, list(dims)) for dims in ((b, m, n), (b, n), (b,)))
+    of_values = [("bmn", part.value) for part in parts]
+    of_columns = [("bn", bias) for bias in biases if bias is not None]
 
     def body(*elements: ir.Value) -> ir.Value:
         *added, expert, _ = elements[len(parts) :]
@@ -288,17 +286,10 @@ def _combined(
         biased = iter(added)
         pairs = zip(products, biases, strict=True)
         combined = activation(*(value if bias is None else mx.add(value, next(biased)) for value, bias in pairs))
-        return mx.cast(combined, kind.element_type)
+        return mx.cast(combined, ir.Type.parse(result))
 
-    maps = [*[whole] * len(parts), *[by_column] * (len(inputs) - len(parts) - 1), by_block, whole]
-    kind = build.tensor_type(build.static_sizes(parts[0].value), result)
-    return build.generic(kind, inputs, build.empty(kind), maps, ["parallel"] * 3, body).results[0]
-
-
-def _expanded(value: ir.Value, outer: list[int | None]) -> ir.Value:
-    """Returns a tensor whose first dimension is split."""
-    _, *inner = build.static_sizes(value)
-    return build.expand(value, (*outer, *inner), [[0, 1], *([i + 2] for i in range(len(inner)))])
+    inputs = [*of_values, *of_columns, ("b", routing.experts)]
+    return tabled("bmn", build.static_sizes(parts[0].value), result, inputs, body)
 
 
 def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
@@ -306,17 +297,13 @@ def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:
     nothing."""
     flat = build.collapse(rows_, [[0, 1], [2]])
     count, width = build.static_sizes(flat)
-    total = build.tensor_type([build.static_sizes(routing.weights)[0], width], "f32")
-    t, h, i = (ir.AffineExpr.get_dim(d) for d in range(3))
-    maps = [ir.AffineMap.get(3, 0, list(dims)) for dims in ((t, i), (t, i), (t, h))]
 
-    def body(position: ir.Value, weight: ir.Value, acc: ir.Value) -> ir.Value:
+    def body(position: ir.Value, weight: ir.Value) -> ir.Value:
         is_row = s.above(count or 0, position)
         row = s.select(is_row, position, 0)
-        weighted = s.multiplied(mx.cast(s.at(flat, row, s.loop_index(1)), acc.type), weight)
-        return s.added(acc, s.select(is_row, weighted, 0.0))
+        weighted = s.multiplied(s.widened(s.at(flat, row, s.loop_index(1))), weight)
+        return s.select(is_row, weighted, 0.0)
 
-    iterators = ["parallel", "parallel", "reduction"]
-    inputs = [routing.positions, routing.weights]
-    summed = build.generic(total, inputs, build.zero_filled(total), maps, iterators, body).results[0]
+    inputs, tokens = [("ti", routing.positions), ("ti", routing.weights)], build.static_sizes(routing.weights)[0]
+    summed = reduced("thi", "th", (tokens, width), "f32", inputs, lambda new, acc: s.added(acc, new), body)
     return summed if result == "f32" else mx.elementwise(lambda value: value, summed, result=result)

@@ -14,8 +14,8 @@ from mxcomp.errors import InputError
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.mlir import build
-from mxcomp.routing.loops import tabled
-from mxcomp.routing.scalars import widened
+from mxcomp.mlir.loops import tabled
+from mxcomp.mlir.scalars import widened
 from mxcomp.ukernels import weight_only
 
 

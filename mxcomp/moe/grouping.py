@@ -13,10 +13,11 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp import moe
 from mxcomp.formats import MX_BLOCK
-from mxcomp.mlir import build, graph, linalg
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
-from mxcomp.mlir.inline import constant
+from mxcomp.mlir.inline import constant, inlined
 from mxcomp.mlir.linalg_ops import indexing_maps, iterators, reassociation
+from mxcomp.mlir.loops import names, tabled
 from mxcomp.routing import Extent, Routing
 
 _BYTE = 8
@@ -161,7 +162,11 @@ class Blocks:
             operands.append(given)
             new_maps.append(changed)
         kinds = [self._type(result, *_known(pair)) for result, pair in zip(op.results, dims, strict=True)]
-        results = _generic(op, kinds, operands, new_maps)
+        count = len(operands) - len(kinds)
+        made = build.generics(
+            kinds, operands[:count], operands[count:], new_maps, iterators(op), lambda *given: inlined(op, given)
+        )
+        results = list(made.results)
         if row is not None and "reduction" in iterators(op) and len(results) == 1:
             results = [self._hidden(results[0])] if dims[0] == (0, 1) else results
         for old, new, pair in zip(op.results, results, dims, strict=True):
@@ -185,19 +190,17 @@ class Blocks:
 
     def _hidden(self, product: ir.Value) -> ir.Value:
         """Marks a product as unread where a block has no expert: kernels need not compute it there."""
-        kind = ir.RankedTensorType(product.type)
-        if not isinstance(kind.element_type, ir.FloatType):
+        shape, kind = static_sizes(product), build.element(product)
+        if not isinstance(kind, ir.FloatType):
             return product
-        whole = ir.AffineMap.get_identity(kind.rank)
-        by_block = ir.AffineMap.get(kind.rank, 0, [ir.AffineExpr.get_dim(0)])
+        loops = names(len(shape))
 
         def body(element: ir.Value, expert: ir.Value, _: ir.Value) -> ir.Value:
             none, zero = arith.ConstantOp(expert.type, 0).result, arith.ConstantOp(element.type, 0.0).result
             has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, expert, none).result
             return arith.SelectOp(has_expert, element, zero).result
 
-        inputs, kinds = [product, self.routing.experts], ["parallel"] * kind.rank
-        return build.generic(kind, inputs, build.empty(kind), [whole, by_block, whole], kinds, body).results[0]
+        return tabled(loops, shape, kind, [(loops, product), (loops[0], self.routing.experts)], body)
 
 
 def _known(pair: tuple[int | None, int | None]) -> tuple[int, int | None]:
@@ -231,27 +234,3 @@ def _check_body(op: ir.Operation, loops: Sequence[int]) -> None:
         source = graph.producer(user.operands[i])
         if user != op and (source is None or source.name != "arith.constant"):
             raise NotGroupedError("a value from outside is read")
-
-
-def _generic(
-    op: ir.Operation, results: Sequence[ir.Type], operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap]
-) -> list[ir.Value]:
-    """Returns a `linalg.generic` with the body of another operation."""
-    count = len(operands) - len(results)
-    made = linalg.GenericOp(
-        list(results),
-        list(operands[:count]),
-        list(operands[count:]),
-        ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-        ir.ArrayAttr.get([build.iterator_type(kind) for kind in iterators(op)]),
-    )
-    old = op.regions[0].blocks[0]
-    block = made.regions[0].blocks.append(*(argument.type for argument in old.arguments))
-    known = dict(zip(old.arguments, block.arguments, strict=True))
-    with ir.InsertionPoint(block):
-        for view in old.operations:
-            copy = view.operation.clone()
-            for i, operand in enumerate(view.operation.operands):
-                copy.operands[i] = known.get(operand, operand)
-            known |= dict(zip(view.operation.results, copy.results, strict=True))
-    return list(made.results)

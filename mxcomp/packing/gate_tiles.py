@@ -17,6 +17,8 @@ from iree.compiler.dialects import arith
 
 from mxcomp.layout import GATE_AND_UP
 from mxcomp.mlir import build, linalg
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import names, reduced
 
 _GATE_DIM = 2
 """The dimension of gate and up, after those of the batch and of tile counts."""
@@ -29,28 +31,20 @@ def split(both: ir.Value, is_padding: Callable[[list[ir.Value]], ir.Value | None
 
 def _part(both: ir.Value, dim: int, which: int, is_padding: Callable[[list[ir.Value]], ir.Value | None]) -> ir.Value:
     element, sizes = ir.FloatType(build.element(both)), build.static_sizes(both)
-    integer = ir.IntegerType.get_signless(element.width)
-    rank = len(sizes)
-    loops = [i for i in range(rank) if i != dim]
-    result = build.tensor_type([sizes[i] for i in loops], integer)
-    zero = arith.ConstantOp(integer, 0).result
+    integer, loops = ir.IntegerType.get_signless(element.width), names(len(sizes))
+    shape = [*sizes[:dim], *sizes[dim + 1 :]]
 
-    def wanted(value: ir.Value, found: ir.Value) -> ir.Value:
-        own = build.constant_index(which)
-        is_own = arith.CmpIOp(arith.CmpIPredicate.eq, linalg.IndexOp(dim).result, own).result
+    def own(value: ir.Value) -> ir.Value:
+        number = build.constant_index(which)
+        is_own = arith.CmpIOp(arith.CmpIPredicate.eq, linalg.IndexOp(dim).result, number).result
         none = arith.ConstantOp(integer, 0).result
-        bits = arith.SelectOp(is_own, arith.BitcastOp(integer, value).result, none).result
-        return arith.OrIOp(found, bits).result
+        return arith.SelectOp(is_own, arith.BitcastOp(integer, value).result, none).result
 
-    dims = [ir.AffineExpr.get_dim(i) for i in range(rank)]
-    maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [dims[i] for i in loops])]
-    kinds = ["reduction" if i == dim else "parallel" for i in range(rank)]
-    bits = build.generic(result, [both], build.filled(zero, result), maps, kinds, wanted).results[0]
+    kept = loops.replace(loops[dim], "")
+    bits = reduced(loops, kept, shape, integer, [(loops, both)], lambda new, found: s.either(found, new), own)
 
     def number(value: ir.Value) -> ir.Value:
-        padding = is_padding([linalg.IndexOp(i).result for i in range(rank - 1)])
-        if padding is not None:
-            value = arith.SelectOp(padding, arith.ConstantOp(integer, 0).result, value).result
-        return arith.BitcastOp(element, value).result
+        padding = is_padding([linalg.IndexOp(i).result for i in range(len(shape))])
+        return arith.BitcastOp(element, value if padding is None else s.select(padding, 0, value)).result
 
-    return build.elementwise(build.tensor_type([sizes[i] for i in loops], element), [bits], number, [])
+    return build.elementwise(build.tensor_type(shape, element), [bits], number, [])

@@ -23,9 +23,9 @@ from iree.compiler import ir
 
 from mxcomp.errors import InputError
 from mxcomp.mlir import build
-from mxcomp.routing import scalars as s
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import tabled
 from mxcomp.routing.choosing import choose
-from mxcomp.routing.loops import tabled
 from mxcomp.routing.rules import SIGMOID, SOFTMAX, Extent, Rule, deepseek_v3, gpt_oss, qwen3
 from mxcomp.routing.sorting import sort
 

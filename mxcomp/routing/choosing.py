@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.mlir import build
-from mxcomp.routing import scalars as s
-from mxcomp.routing.loops import reduced, tabled, tabled_twice
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import reduced, tabled, tabled_twice
 from mxcomp.routing.rules import SIGMOID, Rule
 
 _OUT, _NAN = 0, 1

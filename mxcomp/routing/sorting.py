@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.mlir import attributes, build
-from mxcomp.routing import scalars as s
-from mxcomp.routing.loops import reduced, tabled
+from mxcomp.mlir import scalars as s
+from mxcomp.mlir.loops import reduced, tabled
 from mxcomp.routing.rules import Extent
 
 _ONE_TILE, _TILE, _LEAST = 1024, 512, 64

@@ -40,6 +40,7 @@ from mxcomp.matching.decision import Decision, decide, left_to_iree
 from mxcomp.matching.storage import erase_gather, is_gathered
 from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import build, graph, linalg
+from mxcomp.mlir.loops import combined
 from mxcomp.options import Options
 from mxcomp.packing import runtime_sizes
 from mxcomp.passes.workarounds import Computes, Workaround
@@ -81,13 +82,11 @@ def _take_apart(op: ir.Operation, decision: Decision) -> None:
     operands = list(op.operands)[:ACC]
     with op.location, ir.InsertionPoint(op):
         values = _values(*operands)
-        result = ir.RankedTensorType(op.results[0].type)
-        *outer, m, n, k = (ir.AffineExpr.get_dim(i) for i in range(result.rank + 1))
-        maps = [ir.AffineMap.get(result.rank + 1, 0, [*outer, *dims]) for dims in ([m, k], [n, k], [m, n])]
-        iterators = ["parallel"] * result.rank + ["reduction"]
-        new = build.generic(result, values, op.operands[ACC], maps, iterators, _product)
-        decide(new, decision)
-    graph.replace(op, new.results[0])
+        batch = "b" * (ir.RankedTensorType(op.results[0].type).rank - 2)
+        inputs = [(batch + of, value) for of, value in zip(("mk", "nk"), values, strict=True)]
+        new = combined(f"{batch}mnk", f"{batch}mn", inputs, op.operands[ACC], _product)
+        decide(new.owner, decision)
+    graph.replace(op, new)
     for operand in operands:
         erase_gather(operand)
 
@@ -114,11 +113,9 @@ def _dequantised(elements: ir.Value, scales: ir.Value) -> ir.Value:
         scale = tensor.ExtractOp(scales, [*row, block]).result
         return arith.ScalingExtFOp(ir.F32Type.get(), element, scale).result
 
-    def as_it_is(element: ir.Value) -> ir.Value:
-        return arith.ExtFOp(ir.F32Type.get(), element).result
-
-    is_narrow = build.is_narrow(kind.element_type)
-    return build.elementwise(build.tensor_type(shape, "f32"), [flat], body if is_narrow else as_it_is)
+    if not build.is_narrow(kind.element_type):
+        return build.cast(flat, ir.F32Type.get())
+    return build.elementwise(build.tensor_type(shape, "f32"), [flat], body)
 
 
 def _flat(elements: ir.Value) -> ir.Value:
@@ -129,11 +126,9 @@ def _flat(elements: ir.Value) -> ir.Value:
 
 def _narrowed(value: ir.Value) -> ir.Value:
     """Returns f32 values as bf16, which represents them exactly."""
-    result = build.tensor_type(build.static_sizes(value), ACTIVATIONS)
-    sizes = build.dynamic_sizes(value)
-    return build.elementwise(result, [value], lambda x: arith.TruncFOp(result.element_type, x).result, sizes)
+    return build.cast(value, ir.Type.parse(ACTIVATIONS))
 
 
 def _product(a: ir.Value, b: ir.Value, acc: ir.Value) -> ir.Value:
-    a, b = (factor if factor.type == acc.type else arith.ExtFOp(acc.type, factor).result for factor in (a, b))
+    a, b = (build.cast(factor, acc.type) for factor in (a, b))
     return arith.AddFOp(acc, arith.MulFOp(a, b).result).result

@@ -20,8 +20,8 @@ from mxcomp import formats, moe, pipeline
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import is_recognised
 from mxcomp.mlir import build, graph, linalg
+from mxcomp.mlir.loops import reduced, tabled, tabled_twice
 from mxcomp.options import Options
-from mxcomp.routing.loops import reduced, tabled, tabled_twice
 
 E, T, H, N, K = 16, 5, 64, 96, 2
 

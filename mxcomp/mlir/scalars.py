@@ -9,7 +9,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 from iree.compiler.dialects import math as mlir_math
 
-from mxcomp.mlir import linalg
+from mxcomp.mlir import build, linalg
 
 Number: TypeAlias = ir.Value | int | float
 _LOW_BITS = 31
@@ -71,7 +71,7 @@ def above(a: Number, b: Number) -> ir.Value:
 
 def select(condition: ir.Value, a: Number, b: Number) -> ir.Value:
     if not isinstance(a, ir.Value) and not isinstance(b, ir.Value):
-        a = i32(int(a))
+        a = constant(a, ir.F32Type.get()) if isinstance(a, float) else i32(a)
     return arith.SelectOp(condition, _like(a, b), _like(b, a)).result
 
 
@@ -143,7 +143,7 @@ def is_nan(value: ir.Value) -> ir.Value:
 
 def widened(value: ir.Value) -> ir.Value:
     """Returns a float as f32."""
-    return value if value.type == ir.F32Type.get() else arith.ExtFOp(ir.F32Type.get(), value).result
+    return build.cast(value, ir.F32Type.get())
 
 
 def exp(a: ir.Value) -> ir.Value:
