@@ -42,9 +42,9 @@ from mxcomp.matching.attention import Attention, Few
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.positions import Guard
 from mxcomp.mlir import attributes, build, graph, notes
+from mxcomp.mlir import scalars as s
 from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.mlir.attributes import PACKS
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention import Stored
@@ -91,50 +91,21 @@ def _fold_largest(op: ir.Operation) -> None:
         value = arith.ConstantOp(kind, splat).result
     op.results[0].replace_all_uses_with(value)
     graph.erase_unused([op.results[0]])
-    if number > 0:
-        _fold_choices(value)
+    _fold_choices(value)
 
 
-def _fold_choices(positive: ir.Value) -> None:
-    """Folds selections by whether a number is positive that always is.
+def _fold_choices(known: ir.Value) -> None:
+    """Folds selections by what is known of a constant, such as whether it is positive.
 
     IREE would do so later; here it would be one more operand of what is computed of attention's result.
     """
-    values = [positive]
+    values = [known]
     for op in graph.users_in_order(values):
-        if op.name == "tensor.expand_shape":
+        if (chosen := positions.chosen(op)) is not None:
+            op.results[0].replace_all_uses_with(chosen)
+            graph.erase_dead(op)
+        elif len(op.results) == 1 and (op.name == "tensor.expand_shape" or str(build.element(op.results[0])) == "i1"):
             values.append(op.results[0])
-        elif is_elementwise(op) and _is_positive(op):
-            for choice in list(graph.users_in_order([op.results[0]])):
-                if (chosen := _chosen(choice, op.results[0])) is not None:
-                    choice.results[0].replace_all_uses_with(chosen)
-                    graph.erase_dead(choice)
-
-
-def _is_positive(op: ir.Operation) -> bool:
-    """Returns whether an elementwise operation of one operand yields whether it is greater than 0."""
-    test, block = graph.producer(yielded(op)), op.regions[0].blocks[0]
-    if len(op.operands) != 2 or test is None or test.name != "arith.cmpf" or test.operands[0] != block.arguments[0]:
-        return False
-    kind = ir.IntegerAttr(test.attributes["predicate"]).value
-    return graph.real(test.operands[1]) == 0 and kind in (arith.CmpFPredicate.OGT, arith.CmpFPredicate.UGT)
-
-
-def _chosen(op: ir.Operation, condition: ir.Value) -> ir.Value | None:
-    """Returns the value that an elementwise operation yields where a condition holds, if it only selects by that."""
-    if not is_elementwise(op):
-        return None
-    choice, arguments = graph.producer(yielded(op)), list(op.regions[0].blocks[0].arguments)
-    if choice is None or choice.name != "arith.select" or len(list(op.regions[0].blocks[0].operations)) != 2:
-        return None
-    condition_at, chosen_at = (
-        arguments.index(each) if each in arguments else None for each in list(choice.operands)[:2]
-    )
-    if condition_at is None or chosen_at is None or op.operands[condition_at] != condition:
-        return None
-    *maps, result = indexing_maps(op) or []
-    chosen = op.operands[chosen_at]
-    return chosen if maps[chosen_at] == result and chosen.type == op.results[0].type else None
 
 
 def _taken(found: Attention | str, options: Options) -> Attention | str:
@@ -299,20 +270,15 @@ def _tied(value: ir.Value, stored: Stored, sizes: Mapping[str, ir.Value]) -> ir.
 
 def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
     """Returns a mask as numbers that are added to scores. Finitely hiding ones are times log2(e), as are scores."""
-    kind = ir.RankedTensorType(mask.type)
-    type_ = kind.element_type
-
-    def number(seen: ir.Value) -> ir.Value:
-        nothing, lowest = (arith.ConstantOp(f32, each).result for each in (0.0, float("-inf")))
-        return arith.SelectOp(seen, nothing, lowest).result
-
-    def lifted(number: ir.Value) -> ir.Value:
-        return arith.MaximumFOp(number, arith.ConstantOp(type_, attention.LOWEST).result).result
-
-    f32 = ir.F32Type.get()
-    if isinstance(type_, ir.IntegerType):
-        return build.elementwise(ir.RankedTensorType.get(kind.shape, f32), [mask], number)
-    return build.elementwise(kind, [mask], lifted) if hides_finitely else mask
+    kind = build.element(mask)
+    if isinstance(kind, ir.IntegerType):
+        numbers = build.tensor_type(build.static_sizes(mask), "f32")
+        return build.elementwise(numbers, [mask], lambda seen: s.select(seen, 0.0, -math.inf))
+    if not hides_finitely:
+        return mask
+    return build.elementwise(
+        mask.type, [mask], lambda number: arith.MaximumFOp(number, s.constant(attention.LOWEST, kind)).result
+    )
 
 
 def _squeezed(value: ir.Value) -> ir.Value:

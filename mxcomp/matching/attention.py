@@ -13,7 +13,7 @@ is ever computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -28,6 +28,7 @@ from mxcomp.matching.positions import Guard, Seen
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph, linalg_ops
+from mxcomp.mlir import scalars as s
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
@@ -144,17 +145,9 @@ def _spelled(op: ir.Operation) -> Form | None:
 
 def _as_added(op: ir.Operation, hidden: Hidden) -> Element:
     """Builds, in front of the attention, what hides as much if it is added to scores."""
-    value = hidden.values.value
-    f32 = ir.F32Type.get()
     lowest = LOWEST if math.isfinite(hidden.number) else hidden.number
-
-    def number(truth: ir.Value) -> ir.Value:
-        nothing, low = (arith.ConstantOp(f32, each).result for each in (0.0, lowest))
-        return arith.SelectOp(truth, *((low, nothing) if hidden.truth else (nothing, low))).result
-
-    with ir.InsertionPoint(op), op.location:
-        kind = build.tensor_type(build.static_sizes(value), f32)
-        return Element(build.elementwise(kind, [value], number), hidden.values.indices)
+    yes, no = (lowest, 0.0) if hidden.truth else (0.0, lowest)
+    return _made_of(op, hidden.values, lambda truth: s.select(truth, yes, no))
 
 
 def _deepened(op: ir.Operation, mask: Element) -> Element:
@@ -162,17 +155,21 @@ def _deepened(op: ir.Operation, mask: Element) -> Element:
 
     What is left of a score then is less than 32.
     """
-    f32 = ir.F32Type.get()
 
     def number(value: ir.Value) -> ir.Value:
-        wide = value if value.type == f32 else arith.ExtFOp(f32, value).result
-        low, lowest, infinite = (arith.ConstantOp(f32, each).result for each in (softmax.LOW, LOWEST, -math.inf))
+        wide = s.widened(value)
+        low, infinite = (s.constant(each, wide.type) for each in (softmax.LOW, -math.inf))
         is_low = arith.CmpFOp(arith.CmpFPredicate.OLE, wide, low).result
         is_finite = arith.CmpFOp(arith.CmpFPredicate.OGT, wide, infinite).result
-        return arith.SelectOp(arith.AndIOp(is_low, is_finite).result, lowest, wide).result
+        return s.select(s.both(is_low, is_finite), LOWEST, wide)
 
+    return _made_of(op, mask, number)
+
+
+def _made_of(op: ir.Operation, mask: Element, number: Callable[[ir.Value], ir.Value]) -> Element:
+    """Builds, in front of the attention, numbers of f32 from those of a mask."""
     with ir.InsertionPoint(op), op.location:
-        kind = build.tensor_type(build.static_sizes(mask.value), f32)
+        kind = build.tensor_type(build.static_sizes(mask.value), "f32")
         return Element(build.elementwise(kind, [mask.value], number), mask.indices)
 
 

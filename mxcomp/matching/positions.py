@@ -14,16 +14,17 @@ reductions over keys, as an expression of its subscripts (`mxcomp.matching.condi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
 from mxcomp.matching.conditions import Choice, Element, Some, Sum, Value, choice, result, turned
-from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.matching.elements import Index, UntraceableError, loop_subscripts
+from mxcomp.matching.following import KEY, Following, reduction
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes, reassociation, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, loop_sizes, reassociation, yielded
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,11 @@ class Seen:
     question: frozenset[Sum | Element | Some]
 
 
-_DEEPEST = 60
 HIDES = -1e30
 """A number that, added to a score, makes its exponential 0; lower ones do, too."""
 _FARTHEST = 2**29
 """The largest distance of a number from the first key."""
-_QUERY, _KEY = "t", "l"
+_QUERY, _KEY = "t", KEY
 
 
 def seen(mask: ir.Value, axes: Sequence[Index], hides: float = HIDES) -> Seen | None:
@@ -142,86 +142,69 @@ def guard(value: ir.Value, indices: Sequence[Index], seen: Seen, keys: Size) -> 
 def _zeroes(op: ir.Operation, number: int, places: Sequence[Index], seen: Seen, keys: Size) -> bool | None:
     """Returns whether an operation zeroes an operand where no key is seen. False: it is unchanged; None: anything
     else."""
-    maps = indexing_maps(op) if is_elementwise(op) else None
-    if maps is None or maps[number] != maps[-1] or op.operands[number].type != op.results[0].type:
-        return None
-    kept, select = op.regions[0].blocks[0].arguments[number], graph.producer(yielded(op))
-    if select is None or select.name != "arith.select" or select.operands[1] != kept:
+    if (select := _selection(op)) is None or ir.BlockArgument(select.operands[1]).arg_number != number:
         return None
     loops, follower = loop_subscripts(op, places), Follower(keys)
-    condition, other = (follower.body(op, select.operands[i], loops, {kept: None}) for i in (0, 2))
+    condition, other = (follower.body(op, select.operands[i], loops, {select.operands[1]: None}) for i in (0, 2))
     if condition == 1.0:
         return False
     return True if other == 0.0 and condition == Choice(frozenset({Some(seen.question)}), 1.0, 0.0) else None
+
+
+def chosen(op: ir.Operation) -> ir.Value | None:
+    """Returns the operand that an operation always selects, at the same places; None where it is not known to."""
+    if (select := _selection(op)) is None:
+        return None
+    kept, loops = select.operands[1], loop_subscripts(op, _places(op.results[0]))
+    condition = Follower().body(op, select.operands[0], loops, {kept: None})
+    return op.operands[ir.BlockArgument(kept).arg_number] if condition == 1.0 else None
+
+
+def _selection(op: ir.Operation) -> ir.Operation | None:
+    """Returns the selection that an elementwise operation yields, of an operand at the same places or anything else."""
+    select = graph.producer(yielded(op), "arith.select") if is_elementwise(op) else None
+    if select is None or select.operands[1] not in list(op.regions[0].blocks[0].arguments)[:-1]:
+        return None
+    number, maps = ir.BlockArgument(select.operands[1]).arg_number, indexing_maps(op) or []
+    return select if maps[number] == maps[-1] and op.operands[number].type == op.results[0].type else None
+
+
+def _places(value: ir.Value) -> list[Index]:
+    """Returns a subscript of an axis of its own for each dimension."""
+    return [Index(f"axis {i}", 1, size) for i, size in enumerate(build.static_sizes(value))]
 
 
 def largest(op: ir.Operation) -> float | None:
     """Returns the largest element of each row that a reduction finds, where all elements are equal; else None."""
     if op.name != "linalg.generic" or is_elementwise(op) or not isinstance(build.element(op.results[0]), ir.FloatType):
         return None
-    sizes = build.static_sizes(op.results[0])
-    found = Follower().element(op.results[0], [Index(f"axis {i}", 1, size) for i, size in enumerate(sizes)])
+    found = Follower().element(op.results[0], _places(op.results[0]))
     return found if isinstance(found, float) else None
 
 
-class Follower:
-    """Traces elements, each once however often it is used; dimensions of one dynamic size may be known not to be 0."""
+class Follower(Following[Value]):
+    """Traces elements; dimensions of one dynamic size may be known not to be 0."""
 
     def __init__(self, above_0: Size | None = None) -> None:
+        super().__init__()
         self._above_0 = above_0
-        self._known: dict[tuple[ir.Value, tuple[Index, ...]], Value | None] = {}
-        self._depth = 0
 
-    def element(self, value: ir.Value, indices: Sequence[Index]) -> Value | None:
-        """Returns the value of `value[indices]`, or None if it is unknown."""
-        place = tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices)
-        if (value, place) not in self._known:
-            self._depth += 1
-            found = self._computed(value, place)
-            if found is None:
-                kind = str(build.element(value))
-                element = Element(value, place)
-                found = Sum(0, (), ((element, 1),)) if kind in ("i32", "i64") else None
-                found = choice(frozenset({element}), 1.0, 0.0) if kind == "i1" else found
-            self._known[value, place] = found
-            self._depth -= 1
-        return self._known[value, place]
+    def of_element(self, place: Element, found: Value | None) -> Value | None:
+        kind = str(build.element(place.value))
+        if found is not None or kind not in ("i1", "i32", "i64"):
+            return found
+        return choice(frozenset({place}), 1.0, 0.0) if kind == "i1" else Sum(0, (), ((place, 1),))
 
-    def _computed(self, value: ir.Value, indices: tuple[Index, ...]) -> Value | None:
+    def outside(self, value: ir.Value) -> Value | None:
         op = graph.producer(value)
-        if op is None or self._depth > _DEEPEST:
+        if op is None or not op.name.startswith("arith.") or isinstance(value.type, ir.RankedTensorType):
             return None
-        try:
-            if op.name in RESHAPES:
-                return self.element(op.operands[0], RESHAPES[op.name](op, indices))
-            if op.name == "arith.constant":
-                return _constant(value)
-            if not is_elementwise(op):
-                return self._largest(op, value, indices)
-            loops = loop_subscripts(op, indices)
-            return self.body(op, yielded(op), loops, {})
-        except UntraceableError:
-            return None
+        return _of_scalars(op, [self.outside(each) for each in op.operands])
 
-    def body(
-        self, op: ir.Operation, wanted: ir.Value, loops: Sequence[Index], known: dict[ir.Value, Value | None]
-    ) -> Value | None:
-        """Returns a scalar of the body of an elementwise operation at its loop indices, from what is known already."""
-        block = op.regions[0].blocks[0]
-        for argument, operand, each in zip(block.arguments, inputs(op), indexing_maps(op) or [], strict=False):
-            if argument not in known:
-                is_scalar = not isinstance(operand.type, ir.RankedTensorType)
-                known[argument] = _outside(operand) if is_scalar else self.element(operand, apply_map(each, loops))
-        for inner in (each.operation for each in block.operations):
-            if len(inner.results) == 1 and inner.results[0] not in known:
-                known[inner.results[0]] = self._scalar(inner, known, loops)
-        return known[wanted] if wanted in known else _outside(wanted)
-
-    def _scalar(self, op: ir.Operation, known: Mapping[ir.Value, Value | None], loops: Sequence[Index]) -> Value | None:
+    def scalar(self, op: ir.Operation, operands: Sequence[Value | None], loops: Sequence[Index]) -> Value | None:
         if op.name == "linalg.index":
             index = loops[ir.IntegerAttr(op.attributes["dim"]).value]
             return Sum(0, ((index, 1),)) if index.axis and index.extent != 1 else Sum(0)
-        operands = [known[value] if value in known else _outside(value) for value in list(op.operands)]
         if op.name == "tensor.extract":
             places = [each.place if isinstance(each, Sum) else None for each in operands[1:]]
             sizes = build.static_sizes(op.operands[0])
@@ -229,36 +212,22 @@ class Follower:
             return self.element(op.operands[0], [each for each in places if each]) if all(fits) else None
         return _of_scalars(op, operands)
 
-    def _largest(self, op: ir.Operation, value: ir.Value, indices: tuple[Index, ...]) -> Value | None:
-        """Returns the value of a reduction to the largest number, or to whether one is true."""
-        maps = indexing_maps(op)
-        if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:
+    def other(self, op: ir.Operation, place: Element) -> Value | None:
+        """Returns a constant, or the value of a reduction to the largest number, or to whether one is true."""
+        if op.name == "arith.constant":
+            return _constant(place.value)
+        rows = reduction(op, place)
+        if rows is None or rows.name not in ("arith.maximumf", "arith.ori"):
             return None
-        so_far = op.regions[0].blocks[0].arguments[1]
-        combining = graph.producer(list(op.regions[0].blocks[0].operations)[-1].operands[0])
-        if combining is None or combining.name not in ("arith.maximumf", "arith.ori"):
+        start, maps = graph.producer(op.operands[1], "linalg.fill"), indexing_maps(op) or []
+        before = None if start is None else self.outside(start.operands[0])
+        if not isinstance(before, float) or 0 in loop_sizes(op, maps).values():
             return None
-        others = [each for each in combining.operands if each != so_far]
-        start = graph.producer(op.operands[1])
-        before = _outside(start.operands[0]) if start is not None and start.name == "linalg.fill" else None
-        sizes = loop_sizes(op, maps)
-        if len(others) != 1 or not isinstance(before, float) or 0 in sizes.values():
-            return None
-        if any(each.axis == _KEY for each in indices):
-            return None
-        kept = [each.position if isinstance(each, ir.AffineDimExpr) else None for each in maps[1].results]
-        reduced = [loop for loop, size in sorted(sizes.items()) if loop not in kept and size != 1]
-        loops = [ZERO] * len(sizes)
-        for loop, index in zip(kept, indices, strict=True):
-            if loop is not None:
-                loops[loop] = index
-        for number, loop in enumerate(reduced):
-            loops[loop] = Index(f"{_KEY}{number or ''}", 1, sizes[loop])
-        found = self.body(op, others[0], loops, {})
+        found = self.body(op, rows.scalar, rows.loops, {})
         found = None if found is None else turned(found)
         if isinstance(found, float):
-            return max(found, before) if self._has_any(op, maps[0], reduced) else None
-        if not isinstance(found, Choice) or found.yes < found.no or len(reduced) != 1:
+            return max(found, before) if self._has_any(op, maps[0], rows.reduced) else None
+        if not isinstance(found, Choice) or found.yes < found.no or len(rows.reduced) != 1:
             return None
         if found.or_for_none:
             return max(found.yes, before)
@@ -269,14 +238,6 @@ class Follower:
         places = [ir.AffineDimExpr(each).position for each in of_operand.results]
         sizes = (Sizes().of(op.operands[0], places.index(loop)) for loop in loops)
         return all(not size.roots or size == self._above_0 for size in sizes)
-
-
-def _outside(value: ir.Value) -> Value | None:
-    """Returns a scalar from outside of a body."""
-    op = graph.producer(value)
-    if op is None or not op.name.startswith("arith.") or isinstance(value.type, ir.RankedTensorType):
-        return None
-    return _of_scalars(op, [_outside(each) for each in op.operands])
 
 
 def _of_scalars(op: ir.Operation, operands: Sequence[Value | None]) -> Value | None:

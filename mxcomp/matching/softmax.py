@@ -21,16 +21,15 @@ from dataclasses import dataclass, field, replace
 from iree.compiler import ir
 
 from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.matching.elements import ZERO, Index, apply_map
+from mxcomp.matching.following import KEY, Following, reduction
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_rounding, is_zero, loop_sizes, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_rounding, is_zero, loop_sizes
 
 PRODUCT = "linalg.batch_matmul"
-_KEY = "l"
-_RESULT = ("n", "t", _KEY)
+_RESULT = ("n", "t", KEY)
 """The axes of scores: batch and head, the query, the key."""
-_DEEPEST = 60
 _MOST_OPERATIONS = 1024
 """The largest number of operations of an expression. No attention has as many, but repeated use of values may give
 2⁶⁰."""
@@ -96,7 +95,7 @@ def find(product: ir.Operation) -> Spelled | None:
     """Returns the attention whose last product this is; None where it is none."""
     if product.name != PRODUCT or not is_zero(product.operands[2]) or len(list(product.operands[0].uses)) != 1:
         return None
-    weights, value = _factors(product, ("n", "t", "v"), _KEY)
+    weights, value = _factors(product, ("n", "t", "v"), KEY)
     node = _Follower().element(weights.value, weights.indices)
     if node is None or node.name != "arith.divf":
         return None
@@ -139,7 +138,7 @@ def _is_of_key(node: Node) -> bool:
     if node.name in (_SUM, _LARGEST):
         return False
     if node.leaf is not None:
-        return any(index.axis == _KEY for index in node.leaf.indices)
+        return any(index.axis == KEY for index in node.leaf.indices)
     return node.name == PRODUCT or any(_is_of_key(each) for each in node.operands)
 
 
@@ -213,64 +212,43 @@ def follow(place: Element) -> Node:
     return Node(_LEAF, leaf=place) if found is None else found
 
 
-class _Follower:
-    """Follows elements back to products and to what is stored, each once however often it is used."""
+class _Follower(Following[Node]):
+    """Follows elements back to products and to what is stored."""
 
-    def __init__(self) -> None:
-        self._known: dict[Element, Node | None] = {}
-        self._depth = 0
+    def of_element(self, place: Element, found: Node | None) -> Node:
+        node = Node(_LEAF, leaf=place) if found is None or found.size > _MOST_OPERATIONS else found
+        return replace(node, access=node.access or place)
 
-    def element(self, value: ir.Value, indices: Sequence[Index]) -> Node | None:
-        access = Element(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
-        if access not in self._known:
-            self._depth += 1
-            node = self._computed(access) if self._depth < _DEEPEST else None
-            self._depth -= 1
-            node = Node(_LEAF, leaf=access) if node is None or node.size > _MOST_OPERATIONS else node
-            self._known[access] = replace(node, access=node.access or access)
-        return self._known[access]
+    def outside(self, value: ir.Value) -> Node | None:
+        """Returns a constant scalar, or one that all elements of a constant tensor are."""
+        number = graph.real(value)
+        return None if number is None else Node(NUMBER, number=number)
 
-    def _computed(self, access: Element) -> Node | None:
-        op, indices = graph.producer(access.value), access.indices
-        if op is None:
+    def scalar(self, op: ir.Operation, operands: Sequence[Node | None], loops: Sequence[Index]) -> Node | None:
+        if (number := self.outside(op.results[0])) is not None:
+            return number
+        nodes = tuple(each for each in operands if each is not None)
+        if not nodes or len(nodes) < len(operands) or not op.name.startswith(("arith.", "math.")):
             return None
-        try:
-            if op.name in RESHAPES:
-                return self.element(op.operands[0], RESHAPES[op.name](op, indices))
-            if op.name == "util.optimization_barrier":
+        is_same = op.name in _SAME and not is_narrow(op.results[0].type)
+        return nodes[0] if is_same else Node(op.name, nodes, in_f16=op.results[0].type == ir.F16Type.get())
+
+    def other(self, op: ir.Operation, place: Element) -> Node | None:
+        value, indices = place.value, place.indices
+        match op.name:
+            case "util.optimization_barrier":
                 return self.element(op.operands[0], indices)
-            if op.name == "tensor.extract_slice":
+            case "tensor.extract_slice":
                 return self._sliced(op, indices)
-            if op.name == "tensor.concat":
+            case "tensor.concat":
                 return self._concatenated(op, indices)
-            if op.name == "arith.constant":
-                return _number(access.value)
-            if op.name == PRODUCT:
-                sizes = build.static_sizes(access.value)
+            case "arith.constant":
+                return self.outside(value)
+            case name if name == PRODUCT:
+                sizes = build.static_sizes(value)
                 whole = [ZERO if size == 1 else Index(each, 1, size) for each, size in zip(_RESULT, sizes, strict=True)]
-                return Node(PRODUCT, leaf=access) if is_zero(op.operands[2]) and list(indices) == whole else None
-            if is_elementwise(op):
-                return self._body(op, yielded(op), loop_subscripts(op, indices))
-            return self._reduced(op, access)
-        except UntraceableError:
-            return None
-
-    def _body(self, op: ir.Operation, wanted: ir.Value, loops: Sequence[Index]) -> Node | None:
-        block, maps = op.regions[0].blocks[0], indexing_maps(op) or []
-        known: dict[ir.Value, Node | None] = {}
-        for argument, operand, each in zip(block.arguments, inputs(op), maps, strict=False):
-            is_tensor = isinstance(operand.type, ir.RankedTensorType)
-            known[argument] = self.element(operand, apply_map(each, loops)) if is_tensor else _number(operand)
-        for inner in (each.operation for each in block.operations):
-            if len(inner.results) == 1 and inner.name.startswith(("arith.", "math.")):
-                operands = [known[value] if value in known else _number(value) for value in inner.operands]
-                nodes = tuple(each for each in operands if each is not None)
-                is_known = nodes and len(nodes) == len(operands)
-                in_f16 = inner.results[0].type == ir.F16Type.get()
-                is_same = inner.name in _SAME and not is_narrow(inner.results[0].type)
-                node = nodes[0] if is_same and is_known else Node(inner.name, nodes, in_f16=in_f16)
-                known[inner.results[0]] = _number(inner.results[0]) or (node if is_known else None)
-        return known[wanted] if wanted in known else _number(wanted)
+                return Node(PRODUCT, leaf=place) if is_zero(op.operands[2]) and list(indices) == whole else None
+        return self._reduced(op, place)
 
     def _sliced(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
         offsets, _, strides = graph.slicing(op)
@@ -282,46 +260,26 @@ class _Follower:
     def _concatenated(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
         """Returns a row and a column, or the row alone for indices inside of it."""
         dim = ir.IntegerAttr(op.attributes["dim"]).value
-        if len(op.operands) != 2 or indices[dim].axis != _KEY or indices[dim].stride != 1:
+        if len(op.operands) != 2 or indices[dim].axis != KEY or indices[dim].stride != 1:
             return None
         row, column = (build.static_sizes(each)[dim] for each in op.operands)
         if row is None or column != 1 or indices[dim].extent not in (row, row + 1):
             return None
         of_row, of_column = list(indices), list(indices)
-        of_row[dim], of_column[dim] = Index(_KEY, 1, row), ZERO
+        of_row[dim], of_column[dim] = Index(KEY, 1, row), ZERO
         found = self.element(op.operands[0], of_row)
         if indices[dim].extent == row or found is None:
             return found
         other = self.element(op.operands[1], of_column)
         return None if other is None else Node(_CONCAT, (found, other))
 
-    def _reduced(self, op: ir.Operation, access: Element) -> Node | None:
+    def _reduced(self, op: ir.Operation, place: Element) -> Node | None:
         """Returns the sum or the largest of a row."""
-        maps, value = indexing_maps(op), access.value
-        if maps is None or len(inputs(op)) != 1 or value != op.results[0] or not maps[0].is_permutation:
+        rows = reduction(op, place)
+        if rows is None or rows.scalar != op.regions[0].blocks[0].arguments[0] or len(rows.reduced) != 1:
             return None
-        combining = graph.producer(list(op.regions[0].blocks[0].operations)[-1].operands[0])
-        names = {"arith.addf": _SUM, "arith.maximumf": _LARGEST}
-        block = op.regions[0].blocks[0]
-        if combining is None or combining.name not in names or {*combining.operands} != {*block.arguments[:2]}:
+        name = {"arith.addf": _SUM, "arith.maximumf": _LARGEST}.get(rows.name)
+        if name is None or (name == _SUM and not is_zero(op.operands[1])):
             return None
-        name = names[combining.name]
-        if name == _SUM and not is_zero(op.operands[1]):
-            return None
-        loops = [ZERO] * maps[0].n_dims
-        for expression, index in zip(maps[1].results, access.indices, strict=True):
-            if isinstance(expression, ir.AffineDimExpr):
-                loops[ir.AffineDimExpr(expression).position] = index
-        sizes, kept = loop_sizes(op, maps), linalg_ops.loops(maps[1])
-        reduced = [loop for loop in range(maps[0].n_dims) if loop not in kept and sizes[loop] != 1]
-        if len(reduced) != 1 or any(index.axis == _KEY for index in access.indices):
-            return None
-        loops[reduced[0]] = Index(_KEY, 1, sizes[reduced[0]])
-        found = self.element(op.operands[0], apply_map(maps[0], loops))
+        found = self.body(op, rows.scalar, rows.loops, {})
         return None if found is None else Node(name, (found,))
-
-
-def _number(value: ir.Value) -> Node | None:
-    """Returns a constant scalar, or one that all elements of a constant tensor are."""
-    number = graph.real(value)
-    return None if number is None else Node(NUMBER, number=number)
