@@ -50,9 +50,11 @@ _FEW = 256 * 32
 """The number of queries for each wave of a workgroup from which on all compute units have one of the latter."""
 _SPLITS = 1024
 """The number of workgroups that saturate memory, with several KB in flight each."""
-_ALONE, _HALF, _HALF_BYTES = 192, 128, 2**19
-"""The number of heads of keys from which on a workgroup has all of one; and from which on it does if these are not more
-bytes: half of the compute units ask for somewhat less than memory gives, and nothing is to be combined."""
+_ALONE = ((192, math.inf), (128, 2**19), (2, 2**16))
+"""The numbers of heads of keys from which on a workgroup has all of one, if these are not more bytes: half of the
+compute units ask for somewhat less than memory gives, and a few bytes take less time than combining parts."""
+_MOST_SUMS = 2**12
+"""The most elements of the results of such a workgroup, of which LDS has each wave's part."""
 _FORM = ("ntd", "nld", "nlv")
 """The axes of queries, keys and values."""
 
@@ -217,7 +219,10 @@ def _kernel(form: Form) -> Attention:
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
-    result = str(build.element(form.result)) if _is_alone(heads // group, (key.stored, value.stored), keys) else ""
+    is_alone = (
+        _is_alone(heads // group, (key.stored, value.stored), keys) and group * queries * value_size <= _MOST_SUMS
+    )
+    result = str(build.element(form.result)) if is_alone else ""
     splits = _splits(heads // group, keys, attention_decode.MOST_WAVES if result else attention_decode.MOST_SPLITS)
     decode = Decode(
         heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages, result
@@ -319,9 +324,8 @@ def _in_halves(position: Element) -> Stored | None:
 
 def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None) -> bool:
     """Returns whether a workgroup has all of a head of keys."""
-    if heads < _HALF or keys is None:
-        return heads >= _ALONE
-    return heads >= _ALONE or sum(each.bytes for each in cached) // heads <= _HALF_BYTES
+    bytes_ = math.inf if keys is None else sum(each.bytes for each in cached) // heads
+    return any(heads >= least and bytes_ <= most for least, most in _ALONE)
 
 
 def _splits(heads: int, keys: int | None, most: int) -> int:

@@ -19,7 +19,7 @@
 // CHECK: linalg.generic
 // CHECK-SAME: %[[K]], %[[V]] : tensor<4x64xbf16>, tensor<4x96x64xbf16>, tensor<4x96x64xbf16>)
 // CHECK-SAME: "mx_attention_decode_
-// CHECK: "mx_attention_combine_
+// CHECK-NOT: "mx_attention_combine_
 // CHECK: %[[RESULT:.+]] = tensor.expand_shape {{.*}} into tensor<4x1x64xbf16>
 // CHECK-NOT: linalg.batch_matmul
 // CHECK: util.return %[[RESULT]]

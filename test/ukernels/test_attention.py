@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,18 +135,25 @@ def test_grouped_queries() -> None:
     Attention(2, 16, 1, 64 * 2 * 32, 64, by_head=False).check()
 
 
-def test_a_workgroup_for_each_head() -> None:
-    """Checks attention of many heads of keys in one dispatch, of which a workgroup has all of a head: the last wave has
-    keys that fill no step."""
-    case = Attention(96, 2, 1, 100, 48, batch=2)
+@pytest.mark.parametrize(
+    "case", [Attention(96, 2, 1, 100, 48, batch=2), Attention(2, 8, 1, 128, 64)], ids=["many", "short"]
+)
+def test_a_workgroup_for_each_head(case: Attention) -> None:
+    """Checks attention of many heads of keys, or of few bytes each, in one dispatch, of which a workgroup has all of a
+    head: also where the last wave has keys that fill no step."""
     assert len(case.check().report.launches) == 1
+
+
+def test_parts_of_a_head() -> None:
+    """Checks that a workgroup has a part where a head of keys has more bytes, or LDS no room for all sums."""
+    for case in (Attention(2, 8, 1, 256, 80), Attention(2, 32, 1, 32, 256)):
+        assert len(case.program().report.launches) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["rows that fill no fragment", "values of pieces", "f16", "results in f32"])
 def test_cases_of_a_workgroup_for_each_head(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    monkeypatch.setattr("mxcomp.matching.attention._ALONE", 1)
-    monkeypatch.setattr("mxcomp.matching.attention._HALF", 1)
+    monkeypatch.setattr("mxcomp.matching.attention._ALONE", ((1, math.inf),))
     CASES[case].check()
 
 
