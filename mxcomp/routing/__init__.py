@@ -39,6 +39,7 @@ class Routing:
     """The tables that a grouped matmul of B blocks of BM rows takes; all integers are i32, all sizes static.
 
     Slots are the top-k choices of all tokens, slot t · top_k + i the i-th of token t. Tables may also be one's own.
+    A single token's slots have a block each, in their order.
 
     Attributes:
         slots: [B, BM], the slot of each row; in the padding any number from T · top_k on (`route`: that one).

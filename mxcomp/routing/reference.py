@@ -42,11 +42,11 @@ def choose(logits: NDArray[np.float32], rule: Rule, bias: NDArray[np.float32] | 
 
 
 def sort(chosen: Ints, extent: Extent) -> Tables:
-    """Returns slots sorted by expert, each expert's padded to whole blocks. Slots of experts out of range are
-    dropped."""
+    """Returns slots sorted by expert, each expert's padded to whole blocks; those of a single token in their order.
+    Slots of experts out of range are dropped."""
     ids = chosen.reshape(-1)
     rows, experts = [], []
-    for expert in range(extent.experts):
+    for expert in range(extent.experts) if extent.tokens > 1 else ids[ids < extent.experts]:
         mine = np.flatnonzero(ids == expert)
         count = -(-len(mine) // extent.block_m)
         rows.append(np.pad(mine, (0, count * extent.block_m - len(mine)), constant_values=extent.slots))

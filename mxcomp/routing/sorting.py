@@ -1,4 +1,7 @@
-"""Sorts slots by expert, each expert's padded to whole blocks, by counting: stable, and equal in every run."""
+"""Sorts slots by expert, each expert's padded to whole blocks, by counting: stable, and equal in every run.
+
+The slots of a single token have a block each, in their order: nothing is to be sorted.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,8 @@ def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
     """Returns the tables from the experts i32 [T, top_k] of each token, which are below `experts`. Negative ones are
     none."""
     ids = build.collapse(chosen, [[0, 1]])
+    if extent.tokens == 1 and extent.blocks == extent.slots:
+        return _of_token(ids, extent)
     tiles = _tiled(ids, extent.slots, extent.experts)
     counts = _counted(tiles, regions)
     before = None if tiles.count == 1 else _before(counts, tiles)
@@ -61,6 +66,25 @@ def sort(chosen: ir.Value, extent: Extent, regions: bool = True) -> Sorted:
     if regions:
         of_slots, slots, experts, valid = _marked([of_slots, slots, experts, valid], ids, extent)
     return Sorted(slots, experts, valid, build.expand(of_slots, (extent.tokens, extent.top_k), [[0, 1]]))
+
+
+def _of_token(ids: ir.Value, extent: Extent) -> Sorted:
+    """Returns the tables of a single token, by the expert of each slot. All blocks are valid ones: those of slots
+    without an expert are none's."""
+
+    def slot(_: ir.Value) -> ir.Value:
+        number, of_block = (of(s.loop_index(0), extent.block_m) for of in (s.divided, s.remainder))
+        is_slot = s.both(s.equal(of_block, 0), s.less(-1, s.at(ids, number)))
+        return s.select(is_slot, number, extent.slots)
+
+    def position(expert: ir.Value, _: ir.Value) -> ir.Value:
+        number = s.loop_index(0)
+        return s.select(s.less(-1, expert), s.times(number, extent.block_m), s.plus(number, extent.rows))
+
+    slots = tabled("x", (extent.rows,), "i32", [], slot)
+    positions = tabled("x", (extent.slots,), "i32", [("x", ids)], position)
+    valid = build.filled(s.i32(extent.slots), build.tensor_type((1,), "i32"))
+    return Sorted(slots, ids, valid, build.expand(positions, (1, extent.top_k), [[0, 1]]))
 
 
 SORTING = "mxcomp.sorting"
