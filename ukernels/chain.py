@@ -153,10 +153,25 @@ class Chain:
         """The operations, those in dispatch regions by themselves."""
         return [each for op in self.ops for each in (_inner(op) if op.name == _REGION else [op])]
 
+    @cached_property
+    def stages(self) -> list[list[ir.Operation]]:
+        """The operations whose results are kept, by stages: each reads what those before have kept. Others are computed
+        where they are read."""
+        steps, found, stage = self.steps, list[list[ir.Operation]](), dict[ir.Value, int]()
+        for op in steps:
+            last = max((stage.get(_source(value), 0) for value in read(op)), default=0)
+            is_kept = _is_kept(op) and any(_is_read(value, steps) for value in op.results)
+            if is_kept and last == len(found):
+                found.append([])
+            if is_kept:
+                found[last].append(op)
+            stage |= dict.fromkeys(op.results, last + is_kept)
+        return found
+
     @property
     def stored(self) -> list[ir.Operation]:
-        """The operations whose results are kept, in order: others are computed where they are read."""
-        return [op for op in self.steps if _is_kept(op) and any(_is_read(value, self.steps) for value in op.results)]
+        """The operations whose results are kept, in order."""
+        return [op for stage in self.stages for op in stage]
 
     @property
     def lds_bytes(self) -> int:
@@ -243,6 +258,15 @@ def _combined(op: ir.Operation, one: ir.Value, other: ir.Value) -> ir.Value:
     copy = made.clone()
     copy.operands[0], copy.operands[1] = one, other
     return copy.results[0]
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """Returns what a result of a dispatch region is in it."""
+    op = graph.producer(value, _REGION)
+    if op is None:
+        return value
+    *_, end = op.regions[0].blocks[0].operations
+    return end.operands[list(op.results).index(value)]
 
 
 def _read_results(op: ir.Operation) -> list[ir.Value]:
@@ -360,8 +384,9 @@ class _Writing:
             self._each(size(value), partial(_loaded, source), [memory])
             self.kept[value] = memory
         builder.lds_barrier()
-        for op in self.chain.stored:
-            self._keep(op)
+        for stage in self.chain.stages:
+            for op in stage:
+                self._keep(op)
             builder.lds_barrier()
         self.threads.store_each(*map(self._stored, self.chain.values, self.chain.result_types()))
 
