@@ -24,7 +24,7 @@ kernel stays as it is spelled, two scaled matmuls, and the report has the reason
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,18 +32,17 @@ from iree.compiler import ir
 from iree.compiler.dialects import func
 
 from mxcomp.formats import element_format
-from mxcomp.ir.attention import LINEAR, Form, attention, padded
-from mxcomp.layout.units import BLOCK
+from mxcomp.ir.attention import LINEAR, Form, attention
 from mxcomp.matching import same_spelling
 from mxcomp.matching.canonical import is_canonical
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import Options
-from mxcomp.packing import standing
+from mxcomp.packing import attention_operands, standing
 from mxcomp.target import Target
 from mxcomp.ukernels.attention_combine import Combine
 from mxcomp.ukernels.attention_decode import MOST_SPLITS
 from mxcomp.ukernels.attention_mx import SIZES, MxAttention
-from mxcomp.ukernels.attention_mx_rows import GROUPS, ROWS, STEP, row_order
+from mxcomp.ukernels.attention_mx_rows import ROWS
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.conversions import CONVERSIONS
 
@@ -210,7 +209,7 @@ def run(module: ir.Operation, options: Options) -> None:
             kernel = _kernel(each, options)
             entries.append(_entry(each, kernel))
             if isinstance(kernel, MxAttention):
-                _replace(each, kernel)
+                _replace(each, kernel, options.target)
     notes.attend(module, entries)
 
 
@@ -230,11 +229,11 @@ def _entry(found: _Attention, kernel: MxAttention | str) -> dict[str, Any]:
     return notes.outcome(found.result.owner.operation.location, {**dict(zip(names, sizes, strict=True)), **became})
 
 
-def _replace(found: _Attention, kernel: MxAttention) -> None:
+def _replace(found: _Attention, kernel: MxAttention, target: Target) -> None:
     root, rounded = found.result.owner.operation, found.rounded
     replaced = root if rounded is None else rounded
     with ir.InsertionPoint(root):
-        operands = _operands(found, kernel)
+        operands = attention_operands.operands(found.operands, kernel, target, root)
         result = ir.RankedTensorType(replaced.results[0].type)
         with standing.named(root, "attention", "attention"):
             results = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
@@ -253,34 +252,3 @@ def _replace(found: _Attention, kernel: MxAttention) -> None:
         value = build.reshaped(kept, result.shape)
     replaced.results[0].replace_all_uses_with(value)
     graph.erase_unused([replaced.results[0]])
-
-
-def _operands(found: _Attention, kernel: MxAttention) -> list[ir.Value]:
-    """Returns bytes as the kernel takes them."""
-    heads, steps = ("n", kernel.heads // kernel.shared), ("s", kernel.stored_steps)
-    elements = [build.bitcast(found.operands[i], kernel.inputs[i]) for i in (0, 2, 4)]
-    of_query, of_key, of_value = (_bytes(each) for each in found.operands[1::2])
-    keys, values = kernel.staged
-    of_keys = [heads, steps, *row_order(keys.unit, STEP), ("d", keys.depths), ("b", GROUPS)]
-    of_sizes = [heads, *row_order(values.unit, kernel.value_size), steps, ("b", GROUPS)]
-    of_key = padded(of_key, [heads[1], kernel.stored_steps * STEP, keys.depths * GROUPS])
-    of_value = padded(of_value, [heads[1], kernel.value_size, kernel.stored_steps * STEP // BLOCK])
-    scales = (
-        build.collapse(of_query, [[0, 1, 2]]),
-        _ordered(of_key, of_keys, "nsdbgipf"),
-        _ordered(of_value, of_sizes, "nsbgipf"),
-    )
-    return [each for pair in zip(elements, scales, strict=True) for each in pair]
-
-
-def _bytes(scales: ir.Value) -> ir.Value:
-    return build.bitcast(scales, build.tensor_type(ir.RankedTensorType(scales.type).shape, "i8"))
-
-
-def _ordered(value: ir.Value, factors: Sequence[tuple[str, int]], order: str) -> ir.Value:
-    """Returns a tensor whose elements have these factors, with the factors reordered."""
-    names, sizes = [name for name, _ in factors], dict(factors)
-    split = build.reshaped(value, [size for _, size in factors])
-    turned = build.empty(build.tensor_type([sizes[name] for name in order], build.element(value)))
-    moved = build.transpose(split, turned, [names.index(name) for name in order])
-    return build.collapse(moved, [list(range(len(order)))])

@@ -111,15 +111,32 @@ def of_rows(elements: ir.Value, scales: ir.Value) -> Activations | None:
     sizes = build.static_sizes(elements)
     if None in sizes or sizes[-1] != BLOCK or sizes[:-1] != build.static_sizes(scales):
         return None
-    producer = quantiser.find(elements, scales)
-    if producer is None or not _converts(producer.elements):
+    rows, columns = sizes[0] or 0, (sizes[1] or 0) * BLOCK
+    found = _nearest(elements, scales, lambda op: True, lambda read: _is_row_major(read, rows, columns))
+    return found[0] if found else None
+
+
+def of_blocks(elements: ir.Value, scales: ir.Value) -> tuple[Activations, Read] | None:
+    """Returns what elements [rows, blocks, 32] and scales are quantised from, wherever it is read.
+
+    Operations that only move elements are no part of it, unless others are behind them.
+    """
+    return _nearest(elements, scales, lambda op: not isinstance(yielded(op), ir.BlockArgument), lambda read: True)
+
+
+def _nearest(
+    elements: ir.Value, scales: ir.Value, is_source: Callable[[ir.Operation], bool], fits: Callable[[Read], bool]
+) -> tuple[Activations, Read] | None:
+    """Returns the narrowest single tensor that a lane can quantise elements from, the nearest of several, and how."""
+    whole, kind, found = quantiser.find(elements, scales), str(build.element(elements)), []
+    if whole is None or not _converts(whole.elements):
         return None
-    producer = _narrowed(elements, scales, producer, lambda op: True) or producer
-    read, *others = _reads(producer)
-    if others or _captures(producer) or not _is_row_major(read, sizes[0] or 0, (sizes[1] or 0) * BLOCK):
-        return None
-    kinds = str(build.element(elements)), str(build.element(read.value))
-    return Activations(producer, read.value, tuple(_sizes(read))) if kinds in CONVERSIONS else None
+    for each in filter(None, (_narrowed(elements, scales, whole, is_source), whole)):
+        read, *others = _reads(each)
+        is_alone = not others and not _captures(each)
+        if is_alone and (kind, str(build.element(read.value))) in CONVERSIONS and fits(read):
+            found.append((Activations(each, read.value, tuple(_sizes(read))), read))
+    return min(found, key=lambda pair: pair[0].bits, default=None)
 
 
 def _norm(found: Activations) -> Norm | None:

@@ -56,6 +56,14 @@ def text(activations: Activations, blocks: int, in_order: bool = False, multiple
     return str(module)
 
 
+def texts(operands: Sequence[Activations]) -> str:
+    """Returns a module with functions @quantise0, … of operands, which return elements in order."""
+    with functions() as module:
+        for number, each in enumerate(operands):
+            _quantise(each, BLOCK * each.bits // _WORD_BITS, True, f"{NAME}{number}")
+    return str(module)
+
+
 def norm_text(norm: Norm) -> str:
     """Returns a module with the functions @sum0 and so on, and @normalise, of a norm."""
     with functions() as module:
@@ -66,7 +74,7 @@ def norm_text(norm: Norm) -> str:
 _WORD_BITS = 32
 
 
-def _quantise(activations: Activations, words: int, in_order: bool) -> None:
+def _quantise(activations: Activations, words: int, in_order: bool, name: str = NAME) -> None:
     """Builds the function that returns a block and its scale: elements in order, or as the MFMA takes them from
     lanes."""
     producer, hidden = activations.producer, activations.hidden
@@ -74,7 +82,7 @@ def _quantise(activations: Activations, words: int, in_order: bool) -> None:
     fmt = element_format(str(build.element(producer.elements.op.results[0])))
     i8 = ir.IntegerType.get_signless(8)
     stored = ir.VectorType.get([MFMA.lane_bytes(fmt.mlir_type)], i8)
-    with body_of(NAME, [_words(words)], [stored, i8]) as (given,):
+    with body_of(name, [_words(words)], [stored, i8]) as (given,):
         source = activations.source if hidden is None else hidden.op.results[0]
         lane = _Lane({source: _values(given, build.element(source), BLOCK)})
         elements, scale = (lane.value(node) for node in producer.nodes)

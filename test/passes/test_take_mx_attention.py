@@ -12,7 +12,7 @@ from iree.compiler import ir
 
 import mxcomp.ir as mx
 from mxcomp import pipeline
-from mxcomp.ir.attention import LINEAR, Form, attention
+from mxcomp.ir.attention import LINEAR, Form, attention, quantised_attention
 from mxcomp.mlir import notes
 from mxcomp.options import Options
 from mxcomp.target import get_target
@@ -132,6 +132,64 @@ def test_a_gpu_without_the_instruction() -> None:
         pipeline.run(module, ("mxcomp-take-mx-attention",), options)
         (entry,) = notes.take_attentions(module)
     assert "MFMA_SCALE_F32_16x16x128_B32" in str(entry["reason"]) and "flow.dispatch" not in str(module)
+
+
+def in_front(
+    types: Sequence[str], formats: tuple[str, str, str] = ("E2M1", "E4M3", "E4M3"), causal: bool = True
+) -> str:
+    def main(q: ir.Value, k: ir.Value, v: ir.Value) -> ir.Value:
+        return quantised_attention(q, k, v, formats, "even", 0.125, is_causal=True)
+
+    return str(mx.module(main, *types))
+
+
+def quantised_by(text: str, **options: object) -> tuple[str, int]:
+    """Returns the elements that a kernel makes of operands, in its name, and how many operands are moved."""
+    made, (entry,) = taken(text, **options)
+    assert entry.get("ukernel")
+    found = re.search(r'ukernel_descriptor<"mx_attention_quantise_((?:f\d_?)+)', made)
+    return found[1].rstrip("_") if found else "", made.count("linalg.transpose")
+
+
+QUANTISED = ("1x4x70x64xbf16", "1x2x150x64xbf16", "1x2x150x64xbf16")
+
+
+def test_operands_that_are_quantised_in_front() -> None:
+    """One dispatch quantises all three, from where they are stored, and nothing is moved."""
+    text = in_front(QUANTISED)
+    assert quantised_by(text) == ("f8_f4_f4", 0)
+    made, _ = taken(text)
+    assert re.findall(r"tensor.collapse_shape %arg(\d)", made) == ["2", "1", "0"] and "tensor.pad" not in made
+
+
+@pytest.mark.parametrize(
+    "types, formats, found",
+    [
+        (QUANTISED, ("E2M3", "E4M3", "E4M3"), ("f8", 1)),
+        (QUANTISED, ("E4M3", "E2M3", "E4M3"), ("f8_f8", 2)),
+        (QUANTISED, ("E2M3", "E3M2", "E4M3"), ("", 3)),
+        (("1x2x70x96xf32", "1x2x32x96xf32", "1x2x32x128xf32"), ("E5M2", "E2M1", "E2M1"), ("f4_f8_f8", 0)),
+    ],
+)
+def test_formats_that_are_quantised_in_front(
+    types: Sequence[str], formats: tuple[str, str, str], found: tuple[str, int]
+) -> None:
+    """No conversion of vectors gives elements of 6 bits: scales of those are moved, and values transposed."""
+    assert quantised_by(in_front(types, formats)) == found
+
+
+PADDED = {
+    "with ones": (r"(tensor.pad [^{]*\{\n.*\n.*) 0.0", r"\1 1.0"),
+    "in front": (r"low\[0, 0, 0, 0\] high\[0, 0, 10, 0\]", "low[0, 0, 10, 0] high[0, 0, 0, 0]"),
+}
+
+
+@pytest.mark.parametrize("pattern, other", PADDED.values(), ids=PADDED)
+def test_padding_that_is_not_zeros_behind(pattern: str, other: str) -> None:
+    """The kernel reads what is padded in memory."""
+    text, count = re.subn(pattern, other, in_front(QUANTISED))
+    made, _ = taken(text)
+    assert count == 2 and re.findall(r"collapse_shape %(padded|arg)", made)[-3:] == ["padded", "padded", "arg"]
 
 
 OTHER = """

@@ -19,6 +19,7 @@ import mxcomp.torch
 from mxcomp.errors import InputError
 from mxcomp.formats import quantise
 from mxcomp.ir.attention import Form, attention
+from mxcomp.torch.values import as_array
 
 TYPES = {
     "E2M1": (ml_dtypes.float4_e2m1fn, 1, 2, 6.0),
@@ -47,6 +48,9 @@ class Case:
     growth: float = 0.0
     """What each key is larger than the one before, relative to the first."""
     powers: str = "exact"
+    kind: torch.dtype = torch.bfloat16
+    by_row: bool = False
+    """Whether heads of a row are neighbours in memory."""
 
     def operands(self, seed: int) -> tuple[torch.Tensor, ...]:
         """Random numbers, whose blocks have magnitudes of their own."""
@@ -58,7 +62,7 @@ class Case:
         )
         made = [rng.standard_normal(shape) * 2.0 ** rng.integers(-1, 2, shape) for shape in shapes]
         made[1] *= 1 + self.growth * np.arange(self.keys)[:, None]
-        return tuple(torch.from_numpy(each).bfloat16() for each in made)
+        return tuple(torch.from_numpy(each).to(self.kind) for each in made)
 
     @property
     def module(self) -> torch.nn.Module:
@@ -87,16 +91,17 @@ class Case:
 
     def check(self, seed: int = 0) -> None:
         operands = self.operands(seed)
-        program = mxcomp.torch.compile(self.module, operands)
+        given = tuple(each.transpose(1, 2).contiguous() if self.by_row else each for each in operands)
+        program = mxcomp.torch.compile(self.module, given)
         (attention,) = program.report.attentions
         assert attention.ukernel is not None and not program.report.matmuls
-        (found,) = program.run(*(each.view(torch.int16).numpy().view(ml_dtypes.bfloat16) for each in operands))
+        (found,) = program.run(*map(as_array, given))
         expected = self.expected(*operands)
         limit = DISTANCE * np.abs(operands[2].double().numpy()).max()
         assert found.shape == expected.shape
         difference = np.abs(found.astype(np.float64) - expected)
         assert np.all(difference <= limit + 2**-8 * np.abs(expected))
-        np.testing.assert_array_less(np.abs(self.module(*operands).double().numpy() - expected).max(), limit * 2)
+        np.testing.assert_array_less(np.abs(self.module(*given).double().numpy() - expected).max(), limit * 2)
 
 
 class Attention(torch.nn.Module):
@@ -107,6 +112,7 @@ class Attention(torch.nn.Module):
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         case = self.case
         others = {"is_causal": case.is_causal, "scale": case.scale, "powers": case.powers}
+        q, k, v = (each.transpose(1, 2) if case.by_row else each for each in (q, k, v))
         return mxcomp.torch.mx_attention(q, k, v, *case.formats, **others)
 
 
@@ -163,6 +169,9 @@ CASES = {
     "linear, scores that grow": Case(2, 2, 64, 520, 64, 64, ("E4M3", "E4M3", "E4M3"), growth=0.3, powers="linear"),
     "linear, few queries": Case(4, 2, 3, 300, 128, 64, ("E4M3", "E2M1", "E5M2"), powers="linear"),
     "a scale": Case(2, 2, 40, 70, 32, 64, ("E4M3", "E4M3", "E4M3"), scale=0.03),
+    "rows of all heads": Case(4, 2, 70, 150, 96, 128, ("E4M3", "E2M1", "E4M3"), batch=2, by_row=True),
+    "f16": Case(2, 2, 40, 96, 64, 64, ("E2M1", "E5M2", "E4M3"), kind=torch.float16),
+    "f32": Case(2, 2, 40, 70, 128, 192, ("E5M2", "E2M1", "E2M1"), kind=torch.float32, by_row=True),
     "eight waves": Case(2, 2, 300, 40, 64, 64, ("E4M3", "E4M3", "E4M3"), is_causal=True),
     "eight waves, many steps": Case(1, 1, 600, 700, 128, 128, ("E2M1", "E2M1", "E4M3"), is_causal=True),
 }
