@@ -26,10 +26,10 @@ from mxcomp.layout import LHS, RHS, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
-from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
+from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.family import Kernel
-from mxcomp.ukernels.operands import factor, in_tile, packed_buffer
-from mxcomp.ukernels.waves import BEYOND, BLOCKS, LANES, MFMA, PIECES, UNIT_ROWS, VALUES
+from mxcomp.ukernels.operands import Direct, factor, in_tile, packed_buffer, read_fragment
+from mxcomp.ukernels.waves import BEYOND, LANES, MFMA, PIECES, UNIT_ROWS, VALUES
 
 # Tiles
 
@@ -81,32 +81,25 @@ class KTile(NamedTuple):
     scales: Index
 
 
-class Tiled:
+class Tiled(Direct):
     """LHS or RHS. A K tile has parts, a part has fragments; a lane's scales of a part are contiguous.
 
     Parts of LHS are subgroups along M, of RHS waves.
     """
 
     def __init__(self, instance: family.Instance, side: int, elements: ir.Value, scales: ir.Value) -> None:
-        layout, self.element = instance.layout, instance.elements[side]
+        layout = instance.layout
         self.parts = (layout.subgroups_m, layout.subgroups_n)[side]
         self.fragments = (layout.intrinsics_m, layout.intrinsics_n)[side] * layout.intrinsics_k
         self.all_fragments = self.parts * self.fragments
-        self._row_lines = layout.rhs_row_lines and side == RHS
         self.k_tiles = Index.of(build.dim(elements, 1))
-        self._size = MFMA.lane_bytes(self.element)
-        self._pieces, self._unit = PIECES[self._size], LANES * self._size
-        self._source, self._scale_source = (packed_buffer(each, self.k_tiles) for each in (elements, scales))
-        self._beyond = [-(-BEYOND // (self.all_fragments * size)) for size in (self._unit, LANES)]
+        buffers = packed_buffer(elements, self.k_tiles), packed_buffer(scales, self.k_tiles)
+        super().__init__(buffers, instance.elements[side], PIECES, layout.rhs_row_lines and side == RHS)
+        self._beyond = [-(-BEYOND // (self.all_fragments * size)) for size in (self._fragment_bytes, LANES)]
 
     def distribute(self, lane: Index) -> None:
-        """Sets a lane's offset in a fragment."""
-        pieces, self._scales_from = self._pieces, (lane * self.fragments).here
-        self._from, self._next_piece = (lane * self._size).here, pieces.size
-        if self._row_lines:
-            row, block = lane % UNIT_ROWS, lane // UNIT_ROWS
-            self._from = (row * (BLOCKS * self._size) + block * pieces.size).here
-            self._next_piece = BLOCKS * pieces.size
+        self._scales_from = (lane * self.fragments).here
+        super().distribute(lane)
 
     def in_bounds(self, tile: Index) -> KTile:
         """Returns a K tile, or an out-of-bounds one, of which nothing is loaded, after the last one."""
@@ -121,10 +114,7 @@ class Tiled:
 
     def load(self, tile: KTile, fragment: Index | int) -> Values:
         """Loads a lane's pieces of a fragment."""
-        first = self._from + fragment * self._unit
-        bytes_ = [first + piece * self._next_piece for piece in range(self._pieces.count)]
-        places = [in_tile(self._source, Index.of(0), tile.elements, byte) for byte in bytes_]
-        return [builder.load(self._source, place, self._pieces.size) for place in places]
+        return self.pieces(0, tile.elements, fragment * self._fragment_bytes)
 
     def factor(self, pieces: Values, scales: ir.Value, number: int) -> Factor:
         """Returns a fragment as an MFMA takes it, and its scale, by its number in its part."""
@@ -141,7 +131,7 @@ class _Staged(Tiled):
     def stage(self, waves: int) -> None:
         """Allocates LDS, to which so many waves copy."""
         self._turns = self.all_fragments * self._pieces.count // waves
-        self._stage_bytes = self.all_fragments * self._unit
+        self._stage_bytes = self.all_fragments * self._fragment_bytes
         self._ring = builder.lds(_STAGES * self._stage_bytes)
 
     def share_out(self, wave: Index, lane: Index) -> None:
@@ -155,16 +145,17 @@ class _Staged(Tiled):
         for turn in range(self._turns):
             number = self._first_copy + turn
             fragment, piece = number // pieces.count, number % pieces.count
-            place = in_tile(self._source, Index.of(0), at, fragment * self._unit + piece * pieces.step + self._copied)
+            place = in_tile(
+                self._source, Index.of(0), at, fragment * self._fragment_bytes + piece * pieces.step + self._copied
+            )
             to = stage * self._stage_bytes + number * (pieces.size * LANES)
             builder.copy_to_lds(self._source, place, self._ring, to, pieces.size)
         builder.async_group()
 
     def read(self, stage: Index | int, fragment: int) -> ir.Value:
         """Reads a fragment of a K tile."""
-        first = stage * self._stage_bytes + fragment * self._unit + self._read
-        starts = range(0, self._unit, LANES * self._pieces.read)
-        return builder.joined([builder.read_lds(self._ring, first + start, self._pieces.read) for start in starts])
+        first = stage * self._stage_bytes + fragment * self._fragment_bytes + self._read
+        return read_fragment(self._ring, first, self._fragment_bytes, self._pieces)
 
 
 # The kernel
@@ -190,8 +181,7 @@ class DataTiled(Kernel):
         self.a.stage(self.layout.subgroups_n)
 
     def _distribute(self, thread: Index) -> None:
-        self.wave = assume(builder.uniform(thread // LANES), 0, self.layout.subgroups_n - 1)
-        self.lane = (thread % LANES).here
+        super()._distribute(thread)
         self.a.share_out(self.wave, self.lane)
         for x in (self.a, self.b):
             x.distribute(self.lane)

@@ -20,7 +20,7 @@ from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import DataTiledLayout, layout_entries
 from mxcomp.target import Target
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, Values
+from mxcomp.ukernels.builder import Index, Values, assume
 from mxcomp.ukernels.operands import argument_types
 from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, LANES, ONE_WAVE, SCALE, UNIT_ROWS, Waves
 
@@ -241,7 +241,10 @@ class Kernel:
 
     def _distribute(self, thread: Index) -> None:
         """Computes the wave and lane, and their parts of the tile."""
-        raise NotImplementedError
+        waves, self.wave = self.instance.tile.threads // LANES, builder.uniform(thread // LANES)
+        if waves > 1:  # with a single wave LLVM would keep more addresses in registers
+            self.wave = assume(self.wave, 0, waves - 1)
+        self.lane = (thread % LANES).here
 
     def _prologue(self) -> Sequence[Any]:
         """Returns the values with which the first K tile begins, in any form that a loop carries."""

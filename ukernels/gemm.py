@@ -20,10 +20,10 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
-from mxcomp.ukernels.builder import Index, Values, assume
+from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
-from mxcomp.ukernels.waves import LANES, MFMA, UNIT_PIECES
+from mxcomp.ukernels.waves import MFMA, UNIT_PIECES
 
 Scales = dict[tuple[Operand, int], ir.Value]
 """The scales of a wave's fragments, in registers."""
@@ -107,8 +107,8 @@ class Gemm(Kernel):
             x.stage_scales()
 
     def _distribute(self, thread: Index) -> None:
-        wave = self.wave = assume(builder.uniform(thread // LANES), 0, self.waves.count - 1)
-        lane = (thread % LANES).here
+        super()._distribute(thread)
+        wave, lane = self.wave, self.lane
         self.lane_place = lane // self.layout.shape.n, lane % self.layout.shape.n
         self.row = (wave // self.waves.n * self.rows).here
         self.column = (wave % self.waves.n * (self.columns // self.results)).here

@@ -1,4 +1,4 @@
-"""LHS and RHS of a kernel whose waves share them: from memory through LDS to the registers of an MFMA.
+"""LHS and RHS of a kernel: from memory to the registers of an MFMA, directly (`Direct`), or through LDS.
 
 `Staging` describes the part of an operand in LDS; `Operand` copies it there, and reads fragments of it. Operands in
 memory are packed in units (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`).
@@ -12,7 +12,7 @@ swizzled in LDS so that they do not conflict on banks with those of the other un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -21,8 +21,8 @@ from iree.compiler import ir
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Factor, Index, select
-from mxcomp.ukernels.waves import BEYOND, BLOCK, LANES, SCALE, UNIT_PIECES, UNIT_ROWS, Pieces
+from mxcomp.ukernels.builder import Factor, Index, Values, select
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, SCALE, UNIT_PIECES, UNIT_ROWS, Pieces
 
 COPIED_SCALES, SCALE_VECTOR = 4, 4
 """The number of scales that a lane copies at a time; and of those of which an MFMA selects one by its index."""
@@ -86,7 +86,7 @@ class Staging:
     def stage_bytes(self) -> int:
         """The bytes of a step, plus one fragment for waves that have none to copy."""
         is_uneven = self.copies % self.waves > 0
-        return (self.fragments + is_uneven) * LANES * self.fragment_bytes
+        return (self.fragments + is_uneven) * self.unit_stride
 
     @property
     def scale_bytes(self) -> int:
@@ -100,11 +100,6 @@ class Staging:
     @property
     def scale_ring_bytes(self) -> int:
         return self.scale_slots * self.scale_bytes
-
-    @property
-    def unit_bytes(self) -> int:
-        """The distance in memory of K tiles of a unit."""
-        return self.steps * LANES * self.fragment_bytes
 
 
 def stages_in(sides: Sequence[Staging], scale_slots: int, room: int) -> int:
@@ -207,11 +202,9 @@ class Operand:
 
     def fragment(self, number: int, place: Index) -> ir.Value:
         """Reads one of the wave's fragments of a step from a stage of the ring buffer."""
-        pieces, size = self.staging.pieces, self.staging.fragment_bytes
-        of_two = number % len(self._read_from)
-        first = place + (number - of_two) * (LANES * size) + self._read_from[of_two]
-        starts = range(0, LANES * size, LANES * pieces.read)
-        return builder.joined([builder.read_lds(self._ring, first + start, pieces.read) for start in starts])
+        staging, of_two = self.staging, number % len(self._read_from)
+        first = place + (number - of_two) * staging.unit_stride + self._read_from[of_two]
+        return read_fragment(self._ring, first, staging.unit_stride, staging.pieces)
 
     def scales(self, number: int, slot: Index | int) -> ir.Value:
         """Reads a lane's scales for one of the wave's fragments, of all steps of the K tile in a slot."""
@@ -242,7 +235,7 @@ class Operand:
     @property
     def _tile_bytes(self) -> int:
         """The distance of K tiles in bytes."""
-        return self.staging.unit_bytes
+        return self.staging.steps * self.staging.unit_stride
 
     def _copied_by(self, lane: Index) -> Index:
         """Returns the byte of a piece of a fragment that a lane copies from."""
@@ -277,6 +270,47 @@ class Operand:
     def _fragment_stride(self) -> Index:
         """The distance of units in bytes."""
         return self._k_tiles * self._tile_bytes
+
+
+class Direct:
+    """LHS or RHS, packed, loaded directly into registers: a lane's part of a fragment, as an MFMA takes it.
+
+    Of few `rows` no others are loaded. With `row_lines` the four blocks of a row lie together: of 8-bit elements, first
+    halves of its blocks and then second ones.
+    """
+
+    def __init__(
+        self, buffers: tuple[ir.Value, ir.Value], element: str, pieces: Mapping[int, Pieces], row_lines: bool = False,
+        rows: int | None = None,
+    ) -> None:  # fmt: skip
+        self._source, self._scale_source = buffers
+        self.element, self._row_lines, self._rows = element, row_lines, rows
+        self._size = MFMA.lane_bytes(element)
+        self._pieces, self._fragment_bytes = pieces[self._size], LANES * self._size
+
+    def distribute(self, lane: Index) -> None:
+        """Sets where a lane's part of a fragment begins, and the distance of its pieces."""
+        stride, self._next_piece = self._pieces.direct
+        at = lane * stride
+        if self._row_lines:
+            row, block, is_in_halves = lane % UNIT_ROWS, lane // UNIT_ROWS, not MFMA.holds_blocks(self.element)
+            at = row * (BLOCKS * self._size) + block * (self._pieces.size if is_in_halves else self._size)
+            self._next_piece = self._pieces.size * (BLOCKS if is_in_halves else 1)
+            at = at if self._rows is None else select(row < self._rows, at, _NO_ROW)
+        self._from = at.here
+
+    def pieces(self, fragment: Index | int, tile: Index, byte: Index | int) -> Values:
+        """Loads a lane's pieces of what begins at a byte of a K tile."""
+        bytes_ = [self._from + byte + piece * self._next_piece for piece in range(self._pieces.count)]
+        places = [in_tile(self._source, Index.of(fragment), tile, each) for each in bytes_]
+        return [builder.load(self._source, place, self._pieces.size) for place in places]
+
+
+_NO_ROW = 3 * 2**30
+"""An out-of-bounds byte offset, for rows of a fragment that are not loaded.
+
+With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
+"""
 
 
 def _of_two(row: Index) -> tuple[Index, Index]:
@@ -340,6 +374,12 @@ def packed_buffer(operand: ir.Value, k_tiles: Index) -> ir.Value:
     *outer, size = build.static_sizes(operand)
     shape = [*outer, (size or 0) * build.element(operand).width // 8]
     return builder.buffer(operand, k_tiles, shape, _strides(shape))
+
+
+def read_fragment(ring: ir.Value, first: Index, size: int, pieces: Pieces) -> ir.Value:
+    """Reads a lane's part of a fragment of so many bytes, whose pieces are contiguous by lanes."""
+    starts = range(0, size, LANES * pieces.read)
+    return builder.joined([builder.read_lds(ring, first + start, pieces.read) for start in starts])
 
 
 def factor(fragment: ir.Value, element: str, scales: ir.Value, number: int) -> Factor:

@@ -31,21 +31,10 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
-from mxcomp.ukernels.builder import Factor, Index, Values, assume, sched_barrier, select
+from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.family import Kernel
-from mxcomp.ukernels.operands import SCALE_VECTOR, factor, in_tile, packed_buffer
-from mxcomp.ukernels.waves import (
-    BEYOND,
-    BLOCKS,
-    HALF_STEPS,
-    LANES,
-    MFMA,
-    UNIT_PIECES,
-    UNIT_ROWS,
-    VALUES,
-    Waves,
-    unit_layout,
-)
+from mxcomp.ukernels.operands import SCALE_VECTOR, Direct, factor, in_tile, packed_buffer
+from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, LANES, UNIT_PIECES, UNIT_ROWS, VALUES, Waves, unit_layout
 
 # Tiles
 
@@ -111,12 +100,6 @@ TILES = (
 
 # Operands
 
-_NO_ROW = 3 * 2**30
-"""An out-of-bounds byte offset, for rows of a fragment that are not loaded.
-
-With those of a K tile beyond the last one they are, modulo 2³², not the first ones again.
-"""
-
 Flight: TypeAlias = list[Any]
 """An operand's K tile in registers, or in flight: scales, and each step."""
 
@@ -144,57 +127,32 @@ class InFlight:
         raise NotImplementedError
 
 
-class Streamed(InFlight):
-    """LHS or RHS in units, loaded directly into registers: a lane's part of a fragment, as an MFMA takes it.
-
-    Of few `rows` no others are loaded; the four blocks of one lie together then (`lhs_row_lines`).
-    """
+class Streamed(Direct, InFlight):
+    """LHS or RHS in units; of few `rows`, whose blocks lie together then (`lhs_row_lines`)."""
 
     def __init__(
         self, buffers: tuple[ir.Value, ir.Value], element: str, units: int, steps: int, rows: int | None = None
     ) -> None:
-        self._source, self._scale_source = buffers
-        self.element, self.units, self.steps, self._rows = element, units, steps, rows
-        self._size = MFMA.lane_bytes(element)
-        self._pieces = UNIT_PIECES[self._size]
+        super().__init__(buffers, element, UNIT_PIECES, rows is not None, rows)
+        self.units, self.steps = units, steps
 
     def distribute(self, lane: Index) -> None:
-        self._from, self._next_piece = self._pieces_of(lane) if self._rows is None else self._row_of(lane, self._rows)
+        super().distribute(lane)
         self._scales_from = (lane * self.steps).here
 
-    def _pieces_of(self, lane: Index) -> tuple[Index, int]:
-        """Returns the index of a lane's part of a fragment, and the distance of its pieces."""
-        pieces = self._pieces
-        lies_together = pieces.read != pieces.size
-        return (lane * pieces.read).here, pieces.size if lies_together else pieces.step
-
-    def _row_of(self, lane: Index, rows: int) -> tuple[Index, int]:
-        """Returns the same of a contiguous row: of 8-bit elements, first halves of its blocks and then second ones."""
-        row, block, size = lane % UNIT_ROWS, lane // UNIT_ROWS, self._pieces.size
-        is_in_halves = not MFMA.holds_blocks(self.element)
-        at = row * (BLOCKS * self._size) + block * (size if is_in_halves else self._size)
-        return select(row < rows, at, _NO_ROW), BLOCKS * size if is_in_halves else size
-
     def first(self, tile: Index, has_any: ir.Value) -> Index:
-        return select(has_any, tile, -(-BEYOND // (self.steps * self._step_bytes)))
+        return select(has_any, tile, -(-BEYOND // (self.steps * self._fragment_bytes)))
 
     def scales(self, tile: Index) -> Values:
         places = (in_tile(self._scale_source, Index.of(n), tile, self._scales_from) for n in range(self.units))
         return [builder.padded(builder.load(self._scale_source, place, self.steps), SCALE_VECTOR) for place in places]
 
     def step(self, tile: Index, step: int) -> list[Any]:
-        first = self._from + step * self._step_bytes
-        bytes_ = [first + piece * self._next_piece for piece in range(self._pieces.count)]
-        places = ([in_tile(self._source, Index.of(n), tile, byte) for byte in bytes_] for n in range(self.units))
-        return [[builder.load(self._source, place, self._pieces.size) for place in of_unit] for of_unit in places]
+        return [self.pieces(n, tile, step * self._fragment_bytes) for n in range(self.units)]
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
         fragments = [builder.joined(pieces) for pieces in flight[1 + step]]
         return [factor(each, self.element, four, step) for each, four in zip(fragments, flight[0], strict=True)]
-
-    @property
-    def _step_bytes(self) -> int:
-        return LANES * self._size
 
 
 # The kernel
@@ -241,10 +199,7 @@ class Stream(Kernel):
         return Streamed(buffers, self.instance.elements[side], self.units[side], self.steps, rows)
 
     def _distribute(self, thread: Index) -> None:
-        self.wave = builder.uniform(thread // LANES)
-        if self.waves > 1:  # with a single wave LLVM would keep more addresses in registers
-            self.wave = assume(self.wave, 0, self.waves - 1)
-        self.lane = (thread % LANES).here
+        super()._distribute(thread)
         self.has_any = self.wave < self.k_tiles
         for x in self.streamed:
             x.distribute(self.lane)

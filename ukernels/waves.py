@@ -24,6 +24,11 @@ class Pieces:
     lane: int
     read: int
 
+    @property
+    def direct(self) -> tuple[int, int]:
+        """The bytes between lanes, and between loads of one, where a lane loads what it multiplies."""
+        return (self.lane, self.step) if self.read == self.size else (self.read, self.size)
+
 
 PIECES = {16: Pieces(1, 16, 0, 16, 16), 24: Pieces(2, 12, 12 * LANES, 12, 24), 32: Pieces(2, 16, 16, 32, 16)}
 """The pieces by bytes of a fragment in a lane.
