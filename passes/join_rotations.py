@@ -20,26 +20,30 @@ After:
 
 IREE has a dispatch for each concatenation, each table, and each rotation. Rotations of as few elements as a call for
 one more token has are one, and their tables are computed for each element. Of more, tables are stored as the model
-rounds them, by one dispatch for all layers. Those whose sizes are known at run time only stay as they are.
+rounds them, by one dispatch for all layers, and rotations that stand together are one kernel
+(`mxcomp.ukernels.elementwise`), which also transposes other parts of what they are computed from, such as values.
+Those whose sizes are known at run time only stay as they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
+from mxcomp.matching import updates
 from mxcomp.mlir import attributes, build, composing, graph, linalg
 from mxcomp.mlir.build import is_narrow
 from mxcomp.options import Options
-from mxcomp.packing import standing
+from mxcomp.packing import elementwise, standing
 
 OPTIONS = ("reference",)
 
+_VIEWS = (*graph.RESHAPES, "tensor.extract_slice")
 _CONCAT = "tensor.concat"
 _FEW = 2**16
 """Elements for each of which a sine and a cosine may be computed; so many take less time than a launch."""
@@ -52,15 +56,22 @@ def run(module: ir.Operation, options: Options) -> None:
     """Joins rotations below `module`, those that stand together into one."""
     if options.reference:
         return
-    for together in found(module):
-        _join(together)
+    for group in list(_together(_roots(module), _stand_together)):
+        if sum(map(_elements, group)) <= 2 * _FEW or not _fuse(group):
+            for together in list(_together(group, _joins)):
+                _join(together)
 
 
 def found(module: ir.Operation) -> list[list[ir.Operation]]:
-    """Returns the last operations of rotations below a module, those that stand together in one list."""
+    """Returns the last operations of rotations below a module, those of few elements that stand together in a list."""
+    return list(_together(_roots(module), _joins))
+
+
+def _roots(module: ir.Operation) -> list[ir.Operation]:
+    """Returns the last operations of rotations."""
     concats = [op for op in graph.walk(module, bodies=False) if op.name == _CONCAT and _halves(op)]
     roots = dict.fromkeys(root for op in concats if (root := _root(op)) is not None)
-    return list(_together([root for root in roots if _is_worth(root)]))
+    return [root for root in roots if _is_worth(root)]
 
 
 def _halves(op: ir.Operation) -> bool:
@@ -93,11 +104,13 @@ def _is_worth(root: ir.Operation) -> bool:
     return len(composing.followed(root.results[0])) <= _MOST_FOLLOWED
 
 
-def _together(roots: Sequence[ir.Operation]) -> Iterator[list[ir.Operation]]:
-    """Roots that can be computed where the last of them stands, few elements in all, and of one type."""
+def _together(
+    roots: Sequence[ir.Operation], joins: Callable[[list[ir.Operation], ir.Operation], bool]
+) -> Iterator[list[ir.Operation]]:
+    """Yields neighbours, as long as the next one joins those before."""
     group: list[ir.Operation] = []
     for root in roots:
-        if group and not _joins(group, root):
+        if group and not joins(group, root):
             yield group
             group = []
         group.append(root)
@@ -106,8 +119,13 @@ def _together(roots: Sequence[ir.Operation]) -> Iterator[list[ir.Operation]]:
 
 
 def _joins(group: list[ir.Operation], root: ir.Operation) -> bool:
+    return sum(map(_elements, (*group, root))) <= 2 * _FEW and _stand_together(group, root)
+
+
+def _stand_together(group: list[ir.Operation], root: ir.Operation) -> bool:
+    """Returns whether all can be computed where the last of them stands, and are of one type."""
     kinds = {(build.element(op.results[0]), build.static_sizes(op.results[0])[-1]) for op in (*group, root)}
-    if len(kinds) != 1 or sum(map(_elements, (*group, root))) > 2 * _FEW or root.block != group[0].block:
+    if len(kinds) != 1 or root.block != group[0].block:
         return False
     users = [use.owner.operation for op in group for use in op.results[0].uses]
     return all(op.block == root.block and not op.is_before_in_block(root) and op != root for op in users)
@@ -115,6 +133,33 @@ def _joins(group: list[ir.Operation], root: ir.Operation) -> bool:
 
 def _elements(op: ir.Operation) -> int:
     return math.prod(size or 0 for size in build.static_sizes(op.results[0]))
+
+
+def _fuse(roots: list[ir.Operation]) -> bool:
+    """Computes rotations of many elements by one kernel, with transposes of what they are computed from; or nothing."""
+    results, last = [root.results[0] for root in roots], roots[-1]
+    if not elementwise.fits(results):
+        return False
+    for op in _transposes(results):
+        behind = [graph.in_block(use.owner.operation, last.block) for use in op.results[0].uses]
+        if all(map(last.is_before_in_block, behind)) and elementwise.fits([*results, op.results[0]]):
+            results.append(op.results[0])
+    _store_tables(results)
+    with standing.named(last, "rotation", "rotation"), ir.InsertionPoint(last):
+        made = elementwise.fused(results)
+    for result, value in zip(results, made, strict=True):
+        result.replace_all_uses_with(value)
+    graph.erase_unused(results)
+    return True
+
+
+def _transposes(results: Sequence[ir.Value]) -> list[ir.Operation]:
+    """Returns transposes of parts of tensors that rotations are computed from, which these do not need themselves."""
+    block, inside = results[0].owner.operation.block, {op for value in results for op in composing.followed(value)}
+    moved = dict.fromkeys(
+        op for leaf in composing.leaves(results) for op in graph.readers(leaf, _VIEWS) if updates.permutation(op)
+    )
+    return [op for op in moved if op not in inside and op.block == block and any(True for _ in op.results[0].uses)]
 
 
 def _join(roots: list[ir.Operation]) -> None:
@@ -132,8 +177,15 @@ def _is_small(roots: list[ir.Operation]) -> bool:
 
 
 def _alone(result: ir.Value) -> ir.Value:
-    """Replaces a rotation of many elements by one operation, and its tables, which are stored, by one."""
-    tables = list(dict.fromkeys(_rounded(op) for op in composing.followed(result) if _is_costly(op)))
+    """Replaces a rotation of many elements by one operation."""
+    _store_tables([result])
+    return _generated(result)
+
+
+def _store_tables(results: Sequence[ir.Value]) -> None:
+    """Replaces tables, from which rotations are computed, by stored ones: those that are alike by one operation."""
+    followed = (op for result in results for op in composing.followed(result))
+    tables = list(dict.fromkeys(_rounded(op) for op in followed if _is_costly(op)))
     for together in [tables] if _are_alike(tables) else [[op] for op in tables]:
         values, last = [op.results[0] for op in together], _last(together)
         with last.location, ir.InsertionPoint(last):
@@ -141,7 +193,6 @@ def _alone(result: ir.Value) -> ir.Value:
         for value, made in zip(values, stored, strict=True):
             value.replace_all_uses_with(made)
         graph.erase_unused(values)
-    return _generated(result)
 
 
 def _rounded(table: ir.Operation) -> ir.Operation:

@@ -27,7 +27,7 @@ from iree.compiler import ir
 from mxcomp.mlir import attributes, build, composing, graph
 from mxcomp.mlir.attributes import ROWS
 from mxcomp.options import Options
-from mxcomp.packing import standing
+from mxcomp.packing import elementwise, standing
 from mxcomp.passes import join_rotations
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Values
@@ -87,22 +87,12 @@ def _joins(op: ir.Operation, roots: Sequence[ir.Operation]) -> bool:
         return False
     behind = (graph.in_block(user, region.block) for user in graph.readers(other.results[0], _VIEWS))
     is_behind = all(map(region.is_before_in_block, behind))
-    return is_behind and all(map(_is_taken, composing.leaves([other.results[0], *new])))
+    return is_behind and all(map(elementwise.is_taken, composing.leaves([other.results[0], *new])))
 
 
 def _count(value: ir.Value) -> int:
     """Returns the number of elements, 0 where that is dynamic."""
     return math.prod(size or 0 for size in build.static_sizes(value))
-
-
-def _is_taken(leaf: ir.Value) -> bool:
-    """Returns whether a kernel can take a tensor that is not followed, or copy a constant."""
-    if not isinstance(leaf.type, ir.RankedTensorType):
-        return graph.producer(leaf, "arith.constant") is not None
-    kind, count = build.element(leaf), _count(leaf)
-    if not count or not isinstance(kind, ir.FloatType | ir.IntegerType) or kind.width < 16:
-        return False
-    return isinstance(kind, ir.IntegerType) or count > 1
 
 
 def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
@@ -115,7 +105,7 @@ def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
     table = list(op.operands)[rows.caches]
     size = _count(other) // rows.groups
     with ir.InsertionPoint(region), standing.named(region, "cache", "rows"):
-        taken = [_flat(leaf) for leaf in leaves]
+        taken = [elementwise.flat(leaf) for leaf in leaves]
         kinds = [ir.RankedTensorType(value.type) for value in taken]
         kernel = RotatedRows.of(rows, size, kinds, [_element(value, numbers) for value in results])
         made = standing.dispatch(
@@ -131,33 +121,14 @@ def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
     graph.erase_unused([*operands, *results])
 
 
-def _flat(leaf: ir.Value) -> ir.Value:
-    """Returns a tensor in one dimension; integers as halves, so that there are two or more."""
-    kind, sizes, count = build.element(leaf), build.static_sizes(leaf), _count(leaf)
-    if isinstance(kind, ir.IntegerType):
-        return build.bitcast(leaf, build.tensor_type([2 * count], ir.IntegerType.get_signless(kind.width // 2)))
-    return build.collapse(leaf, [list(range(len(sizes)))]) if len(sizes) > 1 else leaf
-
-
 def _element(result: ir.Value, numbers: Mapping[ir.Value, int]) -> Element:
     """Returns the function that makes an element of a result by its number."""
     sizes = [size or 1 for size in build.static_sizes(result)]
 
     def element(buffers: Values, number: Index) -> ir.Value:
         def stored(leaf: ir.Value, place: composing.Place) -> ir.Value:
-            return _loaded(leaf, buffers[numbers[leaf]], place)
+            return builder.element(elementwise.load(leaf, buffers[numbers[leaf]], place, 1), 0)
 
         return composing.Elements(stored).at(result, composing.split(number.value, sizes))
 
     return element
-
-
-def _loaded(leaf: ir.Value, buffer: ir.Value, place: composing.Place) -> ir.Value:
-    """Returns the element of an operand of the kernel."""
-    sizes, kind = [size or 1 for size in build.static_sizes(leaf)], build.element(leaf)
-    at = Index.of(0)
-    for each, size in zip(place, sizes, strict=True):
-        at = at * size + Index.of(each) if size > 1 else at
-    if not isinstance(kind, ir.IntegerType):
-        return builder.element(builder.load(buffer, [at], 1), 0)
-    return builder.element(builder.bitcast(builder.load(buffer, [at * 2], 2), str(kind), 1), 0)

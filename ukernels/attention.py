@@ -55,7 +55,8 @@ class Subscript:
 class Stored:
     """The layout of an operand in memory: its type, and the subscripts of each element. No dimension is of size 1.
 
-    Narrow elements are bytes of a `format`, perhaps with `scales` of blocks.
+    Narrow elements are bytes of a `format`, perhaps with `scales` of blocks. Of a slice it is that of the whole tensor,
+    in which the slice begins at the element `offset`.
     """
 
     element: str
@@ -63,6 +64,7 @@ class Stored:
     subscripts: tuple[Subscript, ...]
     format: str = ""
     scales: Stored | None = None
+    offset: int = 0
 
     @property
     def is_flat(self) -> bool:
@@ -77,6 +79,11 @@ class Stored:
     def bytes(self) -> int:
         """The bytes of all elements, with dynamic sizes of 1."""
         return math.prod(size or 1 for size in self.sizes) * self.element_bytes
+
+    @property
+    def read_bytes(self) -> int:
+        """The bytes of those elements that subscripts reach."""
+        return math.prod(each.extent or 1 for each in self.subscripts) * self.element_bytes
 
     @property
     def element_bytes(self) -> int:
@@ -231,7 +238,8 @@ class Operand:
         steps = [1 if size is None else size for size in (*stored.sizes[1:], 1)]
         static = [None if None in stored.sizes[i + 1 :] else math.prod(steps[i:]) for i in range(len(sizes))]
         static = [1] if stored.is_flat else static
-        self._buffer, self._start = builder.whole(builder.whole_buffer(value, static))
+        self._buffer, start = builder.whole(builder.whole_buffer(value, static))
+        self._start = start + stored.offset
         self._steps = [reduce(times, sizes[i + 1 :], Index.of(1)) for i in range(len(sizes))]
 
     def place(self, **axes: Index) -> Index:

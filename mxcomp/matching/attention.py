@@ -29,6 +29,7 @@ from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir import scalars as s
+from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
@@ -324,7 +325,7 @@ def _in_halves(position: Element) -> Stored | None:
 
 def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None) -> bool:
     """Returns whether a workgroup has all of a head of keys."""
-    bytes_ = math.inf if keys is None else sum(each.bytes for each in cached) // heads
+    bytes_ = math.inf if keys is None else sum(each.read_bytes for each in cached) // heads
     return any(heads >= least and bytes_ <= most for least, most in _ALONE)
 
 
@@ -465,8 +466,36 @@ def _stored(place: Element, axes: Mapping[str, int | None], whole: str) -> tuple
     of = [index.axis for index in place.indices if index.axis]
     for value, indices in reversed(found.accesses):
         if (stored := _as_stored(value, indices, axes, whole, of)) is not None:
-            return value, stored
+            return _in_source(value, indices, axes, whole, of) or (value, stored)
     raise NotCoveredError(f"{'/'.join(of)} stored in another order")
+
+
+def _in_source(
+    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str]
+) -> tuple[ir.Value, Stored] | None:
+    """Returns the tensor that an operand is a slice of, if its rows are parts of rows there: IREE would copy them."""
+    expansion = graph.producer(value, "tensor.expand_shape")
+    groups = [[i] for i in range(len(indices))] if expansion is None else reassociation(expansion)
+    op = graph.producer(value if expansion is None else expansion.operands[0], "tensor.extract_slice")
+    if op is None or len(op.operands) > 1 or len(build.static_sizes(op.operands[0])) != len(groups):
+        return None
+    offsets, sizes, strides = graph.slicing(op)
+    there = [size or 0 for size in build.static_sizes(op.operands[0])]
+    outermost = next((i for i, size in enumerate(sizes) if size > 1), len(sizes))
+    if sizes[outermost + 1 :] == there[outermost + 1 :] or 0 in there or set(strides) != {1}:
+        return None
+    shape = [size or 0 for size in build.static_sizes(value)]
+    for (first, *inner), size in zip(groups, there, strict=True):
+        shape[first], rest = divmod(size, math.prod(shape[i] for i in inner))
+        if rest:
+            return None
+    offset = sum(at * math.prod(there[i + 1 :]) for i, at in enumerate(offsets))
+    if offset % attention.LANE or math.prod(shape) * build.element(value).width // 8 > MOST_BYTES:
+        return None
+    with ir.InsertionPoint(op), op.location:
+        source = op.operands[0] if expansion is None else build.expand(op.operands[0], shape, groups)
+    stored = _as_stored(source, indices, axes, whole, of)
+    return None if stored is None else (source, replace(stored, offset=offset))
 
 
 def _as_stored(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith, tensor, vector
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import inline
@@ -63,7 +63,15 @@ class Elements:
         for operand, affine_map in zip(op.operands, maps, strict=False):
             at = [subscript(expr, loops) for expr in affine_map.results]
             is_tensor = isinstance(operand.type, ir.RankedTensorType)
-            operands.append(self.at(operand, at) if is_tensor else operand)
+            elements = self._of(result.results[-1] in affine_map.results)
+            operands.append(elements.at(operand, at) if is_tensor else operand)
+        return self._inlined(op, operands)
+
+    def _of(self, is_neighbour: bool) -> Elements:
+        """Returns what builds elements of an operand, whose subscripts may not depend on the last dimension."""
+        return self
+
+    def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
         return inline(op, operands)
 
     def expansion(self, op: ir.Operation, place: Place) -> ir.Value:
@@ -106,6 +114,55 @@ _FOLLOWED: dict[str, Callable[[Elements, ir.Operation, Place], ir.Value | None]]
     "tensor.extract_slice": Elements.slice,
     "tensor.concat": Elements.concat,
 }
+
+
+class Pieces(Elements):
+    """Builds vectors of `width` neighbours along the last dimension, from the place of the first one on."""
+
+    def __init__(self, width: int, loaded: Callable[[ir.Value, Place, int], ir.Value]) -> None:
+        """Takes what returns so many neighbours of a tensor that is not followed, as a vector."""
+        super().__init__(lambda value, place: loaded(value, place, width))
+        self._width = width
+        self._single = Elements(lambda value, place: vector.ExtractOp(loaded(value, place, 1), [], [0]).result)
+
+    def _of(self, is_neighbour: bool) -> Elements:
+        return self if is_neighbour else self._single
+
+    def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
+        return self._vector(inline(op, operands, self._on_vectors))
+
+    def _vector(self, value: ir.Value) -> ir.Value:
+        if isinstance(value.type, ir.VectorType):
+            return value
+        return vector.BroadcastOp(ir.VectorType.get([self._width], value.type), value).result
+
+    def _on_vectors(self, op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
+        if not any(isinstance(each.type, ir.VectorType) for each in operands):
+            return None
+        kind = ir.VectorType.get([self._width], op.results[0].type)
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        return ir.Operation.create(op.name, [kind], [*map(self._vector, operands)], attributes).results[0]
+
+
+def is_in_pieces(value: ir.Value, width: int) -> bool:
+    """Returns whether `width` neighbours of a tensor, from a multiple of it on, are computed from such neighbours."""
+    op, sizes = graph.producer(value), build.static_sizes(value)
+    if not sizes or None in sizes or (sizes[-1] or 0) % width:
+        return False
+    operands = [] if op is None else _inputs(op)
+    if op is not None and is_calculation(op):
+        *maps, result = indexing_maps(op) or []
+        last = result.results[-1]
+        pairs = zip(operands, maps, strict=False)
+        exprs = [(each, list(of.results)) for each, of in pairs if isinstance(each.type, ir.RankedTensorType)]
+        return all(
+            last not in of or (of.index(last) == len(of) - 1 and is_in_pieces(each, width)) for each, of in exprs
+        )
+    if op is not None and op.name == "tensor.extract_slice":
+        offsets, _, strides = graph.slicing(op)
+        is_followed = len(operands) == 1 and len(offsets) == len(sizes)
+        return not is_followed or (strides[-1] == 1 and offsets[-1] % width == 0 and is_in_pieces(operands[0], width))
+    return op is None or op.name not in _FOLLOWED or all(is_in_pieces(each, width) for each in operands)
 
 
 def followed(value: ir.Value) -> list[ir.Operation]:

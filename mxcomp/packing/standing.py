@@ -22,7 +22,7 @@ from mxcomp.layout.units import LANES
 from mxcomp.mlir import attributes, build, graph
 
 _REGION = "flow.dispatch.region"
-_NAME = re.compile(r"mxcomp\.(attention|cache|linear|routing)\.")
+_NAME = re.compile(r"mxcomp\.(attention|cache|linear|rotation|routing)\.")
 """Matches the name of a location of a placeholder that has lost its kernel, and would compute something else."""
 
 

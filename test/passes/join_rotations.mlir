@@ -2,6 +2,8 @@
 
 #all = affine_map<(d0, d1) -> (d0, d1)>
 #table = affine_map<(d0, d1) -> (0, d1)>
+#of3 = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#row3 = affine_map<(d0, d1, d2) -> (d1, d2)>
 
 // Queries and keys are rotated by one dispatch, with the cosines of angles; each is a part of its rows.
 
@@ -124,6 +126,176 @@ util.func public @tables(%x: tensor<2048x64xf32>, %angles: tensor<2048x32xf32>) 
     linalg.yield %2 : f32
   } -> tensor<2048x64xf32>
   util.return %r : tensor<2048x64xf32>
+}
+
+// Queries and keys of many tokens are rotated, and values of the same product transposed, by one kernel. A workgroup has
+// a token.
+
+// CHECK-LABEL: util.func public @fused(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<128x1280xbf16>
+// CHECK: %[[TABLE:.+]] = linalg.generic {{.*}} outs({{.*}} : tensor<128x64xbf16>)
+// CHECK: math.cos
+// CHECK-NOT: linalg.generic
+// CHECK: %[[ALL:.+]]:3 = flow.dispatch.region -> (tensor<16x128x64xbf16>, tensor<2x128x64xbf16>, tensor<2x128x64xbf16>)
+// CHECK: linalg.generic
+// CHECK-SAME: #iree_codegen.ukernel_descriptor<"mx_elementwise_16x128x64_2x128x64_2x128x64"
+// CHECK-NOT: {{tensor.concat|linalg.transpose}}
+// CHECK: util.return
+util.func public @fused(%x: tensor<128x1280xbf16>, %angles: tensor<128x64xf32>)
+    -> (tensor<16x128x64xbf16>, tensor<2x128x64xbf16>, tensor<2x128x64xbf16>) {
+  %row = tensor.empty() : tensor<128x64xbf16>
+  %cos = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%angles : tensor<128x64xf32>) outs(%row : tensor<128x64xbf16>) {
+  ^bb0(%in: f32, %out: bf16):
+    %0 = math.cos %in : f32
+    %1 = arith.truncf %0 : f32 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<128x64xbf16>
+  %e16 = tensor.empty() : tensor<16x128x64xbf16>
+  %e2 = tensor.empty() : tensor<2x128x64xbf16>
+  %qs = tensor.extract_slice %x[0, 0] [128, 1024] [1, 1] : tensor<128x1280xbf16> to tensor<128x1024xbf16>
+  %qh = tensor.expand_shape %qs [[0], [1, 2]] output_shape [128, 16, 64] : tensor<128x1024xbf16> into tensor<128x16x64xbf16>
+  %q = linalg.transpose ins(%qh : tensor<128x16x64xbf16>) outs(%e16 : tensor<16x128x64xbf16>) permutation = [1, 0, 2]
+  %ks = tensor.extract_slice %x[0, 1024] [128, 128] [1, 1] : tensor<128x1280xbf16> to tensor<128x128xbf16>
+  %kh = tensor.expand_shape %ks [[0], [1, 2]] output_shape [128, 2, 64] : tensor<128x128xbf16> into tensor<128x2x64xbf16>
+  %k = linalg.transpose ins(%kh : tensor<128x2x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) permutation = [1, 0, 2]
+  %vs = tensor.extract_slice %x[0, 1152] [128, 128] [1, 1] : tensor<128x1280xbf16> to tensor<128x128xbf16>
+  %vh = tensor.expand_shape %vs [[0], [1, 2]] output_shape [128, 2, 64] : tensor<128x128xbf16> into tensor<128x2x64xbf16>
+  %v = linalg.transpose ins(%vh : tensor<128x2x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) permutation = [1, 0, 2]
+  %q0 = tensor.extract_slice %q[0, 0, 0] [16, 128, 32] [1, 1, 1] : tensor<16x128x64xbf16> to tensor<16x128x32xbf16>
+  %q1 = tensor.extract_slice %q[0, 0, 32] [16, 128, 32] [1, 1, 1] : tensor<16x128x64xbf16> to tensor<16x128x32xbf16>
+  %qt = tensor.concat dim(2) %q1, %q0 : (tensor<16x128x32xbf16>, tensor<16x128x32xbf16>) -> tensor<16x128x64xbf16>
+  %qr = linalg.generic {indexing_maps = [#of3, #row3, #of3, #of3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%q, %cos, %qt : tensor<16x128x64xbf16>, tensor<128x64xbf16>, tensor<16x128x64xbf16>) outs(%e16 : tensor<16x128x64xbf16>) {
+  ^bb0(%x0: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x0, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<16x128x64xbf16>
+  %k0 = tensor.extract_slice %k[0, 0, 0] [2, 128, 32] [1, 1, 1] : tensor<2x128x64xbf16> to tensor<2x128x32xbf16>
+  %k1 = tensor.extract_slice %k[0, 0, 32] [2, 128, 32] [1, 1, 1] : tensor<2x128x64xbf16> to tensor<2x128x32xbf16>
+  %kt = tensor.concat dim(2) %k1, %k0 : (tensor<2x128x32xbf16>, tensor<2x128x32xbf16>) -> tensor<2x128x64xbf16>
+  %kr = linalg.generic {indexing_maps = [#of3, #row3, #of3, #of3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%k, %cos, %kt : tensor<2x128x64xbf16>, tensor<128x64xbf16>, tensor<2x128x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) {
+  ^bb0(%x0: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x0, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x128x64xbf16>
+  util.return %qr, %kr, %v : tensor<16x128x64xbf16>, tensor<2x128x64xbf16>, tensor<2x128x64xbf16>
+}
+
+// A transpose that is read in front of the last rotation stays, and so does what belongs to another tensor.
+
+// CHECK-LABEL: util.func public @stays(
+// CHECK: %[[V:.+]] = linalg.transpose
+// CHECK: util.optimization_barrier %[[V]]
+// CHECK: %[[ALL:.+]]:2 = flow.dispatch.region -> (tensor<16x128x64xbf16>, tensor<2x128x64xbf16>)
+// CHECK: linalg.transpose
+// CHECK: util.return
+util.func public @stays(%x: tensor<128x1280xbf16>, %angles: tensor<128x64xf32>, %y: tensor<128x2x64xbf16>)
+    -> (tensor<16x128x64xbf16>, tensor<2x128x64xbf16>, tensor<2x128x64xbf16>) {
+  %row = tensor.empty() : tensor<128x64xbf16>
+  %cos = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%angles : tensor<128x64xf32>) outs(%row : tensor<128x64xbf16>) {
+  ^bb0(%in: f32, %out: bf16):
+    %0 = math.cos %in : f32
+    %1 = arith.truncf %0 : f32 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<128x64xbf16>
+  %e16 = tensor.empty() : tensor<16x128x64xbf16>
+  %e2 = tensor.empty() : tensor<2x128x64xbf16>
+  %qs = tensor.extract_slice %x[0, 0] [128, 1024] [1, 1] : tensor<128x1280xbf16> to tensor<128x1024xbf16>
+  %qh = tensor.expand_shape %qs [[0], [1, 2]] output_shape [128, 16, 64] : tensor<128x1024xbf16> into tensor<128x16x64xbf16>
+  %q = linalg.transpose ins(%qh : tensor<128x16x64xbf16>) outs(%e16 : tensor<16x128x64xbf16>) permutation = [1, 0, 2]
+  %ks = tensor.extract_slice %x[0, 1024] [128, 128] [1, 1] : tensor<128x1280xbf16> to tensor<128x128xbf16>
+  %kh = tensor.expand_shape %ks [[0], [1, 2]] output_shape [128, 2, 64] : tensor<128x128xbf16> into tensor<128x2x64xbf16>
+  %k = linalg.transpose ins(%kh : tensor<128x2x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) permutation = [1, 0, 2]
+  %vs = tensor.extract_slice %x[0, 1152] [128, 128] [1, 1] : tensor<128x1280xbf16> to tensor<128x128xbf16>
+  %vh = tensor.expand_shape %vs [[0], [1, 2]] output_shape [128, 2, 64] : tensor<128x128xbf16> into tensor<128x2x64xbf16>
+  %v = linalg.transpose ins(%vh : tensor<128x2x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) permutation = [1, 0, 2]
+  %read = util.optimization_barrier %v : tensor<2x128x64xbf16>
+  %q0 = tensor.extract_slice %q[0, 0, 0] [16, 128, 32] [1, 1, 1] : tensor<16x128x64xbf16> to tensor<16x128x32xbf16>
+  %q1 = tensor.extract_slice %q[0, 0, 32] [16, 128, 32] [1, 1, 1] : tensor<16x128x64xbf16> to tensor<16x128x32xbf16>
+  %qt = tensor.concat dim(2) %q1, %q0 : (tensor<16x128x32xbf16>, tensor<16x128x32xbf16>) -> tensor<16x128x64xbf16>
+  %qr = linalg.generic {indexing_maps = [#of3, #row3, #of3, #of3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%q, %cos, %qt : tensor<16x128x64xbf16>, tensor<128x64xbf16>, tensor<16x128x64xbf16>) outs(%e16 : tensor<16x128x64xbf16>) {
+  ^bb0(%x0: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x0, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<16x128x64xbf16>
+  %k0 = tensor.extract_slice %k[0, 0, 0] [2, 128, 32] [1, 1, 1] : tensor<2x128x64xbf16> to tensor<2x128x32xbf16>
+  %k1 = tensor.extract_slice %k[0, 0, 32] [2, 128, 32] [1, 1, 1] : tensor<2x128x64xbf16> to tensor<2x128x32xbf16>
+  %kt = tensor.concat dim(2) %k1, %k0 : (tensor<2x128x32xbf16>, tensor<2x128x32xbf16>) -> tensor<2x128x64xbf16>
+  %kr = linalg.generic {indexing_maps = [#of3, #row3, #of3, #of3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%k, %cos, %kt : tensor<2x128x64xbf16>, tensor<128x64xbf16>, tensor<2x128x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) {
+  ^bb0(%x0: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x0, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x128x64xbf16>
+  %w = linalg.transpose ins(%y : tensor<128x2x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) permutation = [1, 0, 2]
+  util.return %qr, %kr, %w : tensor<16x128x64xbf16>, tensor<2x128x64xbf16>, tensor<2x128x64xbf16>
+}
+
+// Queries that are read in front of keys are rotated apart from these; halves of odd sizes are in no pieces.
+
+// CHECK-LABEL: util.func public @apart(
+// CHECK-NOT: mx_elementwise_16x128x64_2x128x64
+// CHECK: util.return
+util.func public @apart(%x: tensor<128x1280xbf16>, %angles: tensor<128x64xf32>)
+    -> (tensor<16x128x64xbf16>, tensor<2x128x64xbf16>, tensor<2x128x64xbf16>) {
+  %row = tensor.empty() : tensor<128x64xbf16>
+  %cos = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%angles : tensor<128x64xf32>) outs(%row : tensor<128x64xbf16>) {
+  ^bb0(%in: f32, %out: bf16):
+    %0 = math.cos %in : f32
+    %1 = arith.truncf %0 : f32 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<128x64xbf16>
+  %e16 = tensor.empty() : tensor<16x128x64xbf16>
+  %e2 = tensor.empty() : tensor<2x128x64xbf16>
+  %qs = tensor.extract_slice %x[0, 0] [128, 1024] [1, 1] : tensor<128x1280xbf16> to tensor<128x1024xbf16>
+  %qh = tensor.expand_shape %qs [[0], [1, 2]] output_shape [128, 16, 64] : tensor<128x1024xbf16> into tensor<128x16x64xbf16>
+  %q = linalg.transpose ins(%qh : tensor<128x16x64xbf16>) outs(%e16 : tensor<16x128x64xbf16>) permutation = [1, 0, 2]
+  %ks = tensor.extract_slice %x[0, 1024] [128, 128] [1, 1] : tensor<128x1280xbf16> to tensor<128x128xbf16>
+  %kh = tensor.expand_shape %ks [[0], [1, 2]] output_shape [128, 2, 64] : tensor<128x128xbf16> into tensor<128x2x64xbf16>
+  %k = linalg.transpose ins(%kh : tensor<128x2x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) permutation = [1, 0, 2]
+  %q0 = tensor.extract_slice %q[0, 0, 0] [16, 128, 32] [1, 1, 1] : tensor<16x128x64xbf16> to tensor<16x128x32xbf16>
+  %q1 = tensor.extract_slice %q[0, 0, 32] [16, 128, 32] [1, 1, 1] : tensor<16x128x64xbf16> to tensor<16x128x32xbf16>
+  %qt = tensor.concat dim(2) %q1, %q0 : (tensor<16x128x32xbf16>, tensor<16x128x32xbf16>) -> tensor<16x128x64xbf16>
+  %qr = linalg.generic {indexing_maps = [#of3, #row3, #of3, #of3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%q, %cos, %qt : tensor<16x128x64xbf16>, tensor<128x64xbf16>, tensor<16x128x64xbf16>) outs(%e16 : tensor<16x128x64xbf16>) {
+  ^bb0(%x0: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x0, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<16x128x64xbf16>
+  %read = util.optimization_barrier %qr : tensor<16x128x64xbf16>
+  %k0 = tensor.extract_slice %k[0, 0, 0] [2, 128, 32] [1, 1, 1] : tensor<2x128x64xbf16> to tensor<2x128x32xbf16>
+  %k1 = tensor.extract_slice %k[0, 0, 32] [2, 128, 32] [1, 1, 1] : tensor<2x128x64xbf16> to tensor<2x128x32xbf16>
+  %kt = tensor.concat dim(2) %k1, %k0 : (tensor<2x128x32xbf16>, tensor<2x128x32xbf16>) -> tensor<2x128x64xbf16>
+  %kr = linalg.generic {indexing_maps = [#of3, #row3, #of3, #of3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%k, %cos, %kt : tensor<2x128x64xbf16>, tensor<128x64xbf16>, tensor<2x128x64xbf16>) outs(%e2 : tensor<2x128x64xbf16>) {
+  ^bb0(%x0: bf16, %c: bf16, %t: bf16, %out: bf16):
+    %0 = arith.mulf %x0, %c : bf16
+    %1 = arith.addf %0, %t : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<2x128x64xbf16>
+  util.return %qr, %kr, %kr : tensor<16x128x64xbf16>, tensor<2x128x64xbf16>, tensor<2x128x64xbf16>
+}
+
+// CHECK-LABEL: util.func public @odd(
+// CHECK-NOT: flow.dispatch.region
+// CHECK: tensor.extract %
+// CHECK-NOT: flow.dispatch.region
+// CHECK: util.return
+util.func public @odd(%x: tensor<16x4096x6xf32>) -> tensor<16x4096x6xf32> {
+  %a = tensor.extract_slice %x[0, 0, 0] [16, 4096, 3] [1, 1, 1] : tensor<16x4096x6xf32> to tensor<16x4096x3xf32>
+  %b = tensor.extract_slice %x[0, 0, 3] [16, 4096, 3] [1, 1, 1] : tensor<16x4096x6xf32> to tensor<16x4096x3xf32>
+  %c = tensor.concat dim(2) %b, %a : (tensor<16x4096x3xf32>, tensor<16x4096x3xf32>) -> tensor<16x4096x6xf32>
+  util.return %c : tensor<16x4096x6xf32>
 }
 
 // These stay: halves of unlike sizes, halves of columns, of tensors that are no slices, and of unknown sizes.

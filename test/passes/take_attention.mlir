@@ -853,3 +853,32 @@ util.func public @narrow_otherwise(%q: tensor<2x1x64xbf16>, %k: tensor<2x64x64xf
   } -> tensor<2x1x64xbf16>
   util.return %r : tensor<2x1x64xbf16>
 }
+
+// Heads that are columns of a joined product are read there: of a slice of its columns there would be a copy. A slice of
+// rows is none.
+
+// CHECK-LABEL: util.func public @joined(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<96x384xbf16>, %[[Y:[a-z0-9]+]]: tensor<4x70x64xbf16>
+// CHECK-DAG: %[[Q:.+]] = tensor.extract_slice %[[Y]]
+// CHECK-DAG: %[[WHOLE:.+]] = tensor.expand_shape %[[X]] {{\[\[}}0], [1, 2]] output_shape [96, 6, 64]
+// CHECK: ins(%{{[^,]+}}, %[[WHOLE]], %{{[^,]+}} : tensor<2x70x64xbf16>, tensor<96x6x64xbf16>, tensor<96x6x64xbf16>)
+// CHECK-NOT: iree_linalg_ext.attention
+util.func public @joined(%x: tensor<96x384xbf16>, %y: tensor<4x70x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %q = tensor.extract_slice %y[1, 0, 0] [2, 70, 64] [1, 1, 1] : tensor<4x70x64xbf16> to tensor<2x70x64xbf16>
+  %heads = tensor.empty() : tensor<2x96x64xbf16>
+  %k0 = tensor.extract_slice %x[0, 128] [96, 128] [1, 1] : tensor<96x384xbf16> to tensor<96x128xbf16>
+  %v0 = tensor.extract_slice %x[0, 256] [96, 128] [1, 1] : tensor<96x384xbf16> to tensor<96x128xbf16>
+  %k1 = tensor.expand_shape %k0 [[0], [1, 2]] output_shape [96, 2, 64] : tensor<96x128xbf16> into tensor<96x2x64xbf16>
+  %v1 = tensor.expand_shape %v0 [[0], [1, 2]] output_shape [96, 2, 64] : tensor<96x128xbf16> into tensor<96x2x64xbf16>
+  %k = linalg.transpose ins(%k1 : tensor<96x2x64xbf16>) outs(%heads : tensor<2x96x64xbf16>) permutation = [1, 0, 2]
+  %v = linalg.transpose ins(%v1 : tensor<96x2x64xbf16>) outs(%heads : tensor<2x96x64xbf16>) permutation = [1, 0, 2]
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %v, %scale : tensor<2x70x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, f32)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}

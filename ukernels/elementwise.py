@@ -1,0 +1,126 @@
+"""The kernel that computes several results at once, each element from elements of operands: horizontal fusion.
+
+A workgroup has a part of each result: what has the same subscripts in dimensions that all of them have alike. Its waves
+are shared out among results; a thread computes and stores a piece of a row, or several.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from iree.compiler import ir
+
+from mxcomp.mlir import build
+from mxcomp.ukernels import builder, standing
+from mxcomp.ukernels.builder import Index, Threads, Values, select
+from mxcomp.ukernels.waves import LANES
+
+_MOST_THREADS, _MOST_TURNS = 1024, 4
+
+Piece = Callable[[Values, Sequence[Index]], ir.Value]
+"""Computes the neighbours from a place of a result on, from the kernel's operands as buffers."""
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Results of known sizes, none of which is 1.
+
+    Attributes:
+        taken: The types of operands, each of one dimension.
+        results: The types of results.
+        along: The dimensions that workgroups have parts of.
+        width: The number of elements of a piece.
+        pieces: What computes them, of each result.
+    """
+
+    taken: tuple[ir.RankedTensorType, ...]
+    results: tuple[ir.RankedTensorType, ...]
+    along: tuple[int, ...]
+    width: int
+    pieces: tuple[Piece, ...]
+
+    @staticmethod
+    def dimensions(shapes: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
+        """Returns the dimensions that workgroups have parts of: the largest that are alike, as long as work is left."""
+        alike = [i for i, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) == 1]
+        pieces, along = sum(map(math.prod, shapes)) // width, list[int]()
+        for i in sorted(set(alike) - {len(shapes[0]) - 1}, key=lambda i: -shapes[0][i]):
+            if not along or pieces > _MOST_THREADS * _MOST_TURNS:
+                along.append(i)
+                pieces //= shapes[0][i]
+        return tuple(sorted(along))
+
+    @property
+    def name(self) -> str:
+        return "mx_elementwise_" + "_".join("x".join(map(str, each.shape)) for each in self.results)
+
+    @property
+    def parts(self) -> list[list[int]]:
+        """The shape of a workgroup's part of each result."""
+        return [[1 if i in self.along else size for i, size in enumerate(each.shape)] for each in self.results]
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of pieces of a workgroup's part of each result."""
+        return [math.prod(part) // self.width for part in self.parts]
+
+    @property
+    def shares(self) -> list[int]:
+        """The number of threads of each result: whole waves, as many as a workgroup has room for."""
+        turns = 1
+        while sum(shares := [-(-count // (turns * LANES)) * LANES for count in self.counts]) > _MOST_THREADS:
+            turns += 1
+        return shares
+
+    @property
+    def threads(self) -> int:
+        return sum(self.shares)
+
+    def text(self) -> str:
+        """Returns the kernel's module. Needs a current context."""
+        results = [
+            build.tensor_type(part, each.element_type) for part, each in zip(self.parts, self.results, strict=True)
+        ]
+        return standing.module(self.name, [*self.taken, *results], results, self.threads, self._write)
+
+    def _write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.taken)]]
+        of_workgroup, first, outs = self._of_workgroup(workgroup), 0, Values()
+        for number, (share, count) in enumerate(zip(self.shares, self.counts, strict=True)):
+            out, start = threads.outs[number], threads.number + -first
+            for turn in range(-(-count // share)):
+                end = min(share, count - turn * share)
+                is_own = builder.both(threads.number >= first, threads.number < first + end)
+                item = select(is_own, start, 0) + turn * share
+                out = self._stored(number, out, item.here, of_workgroup, buffers, is_own)
+            outs.append(out)
+            first += share
+        threads.keep(outs)
+
+    def _of_workgroup(self, workgroup: Index) -> dict[int, Index]:
+        """Returns the subscripts of a workgroup's part."""
+        found = dict[int, Index]()
+        for i in reversed(self.along):
+            is_outermost = i == self.along[0]
+            size = self.results[0].shape[i]
+            found[i] = (workgroup if is_outermost else workgroup % size).here
+            workgroup = workgroup if is_outermost else workgroup // size
+        return found
+
+    def _stored(
+        self, number: int, out: ir.Value, item: Index, of_workgroup: dict[int, Index], buffers: Values, is_own: ir.Value
+    ) -> ir.Value:
+        """Returns a result with a piece of a workgroup's part."""
+        *outer, last = self.parts[number]
+        row, column = item // (last // self.width), (item % (last // self.width) * self.width).here
+        inside: list[Index] = []
+        for size in reversed(outer):
+            inside.insert(0, (row % size).here)
+            row = row // size
+        place = [of_workgroup.get(i, each) for i, each in enumerate(inside)]
+        at = [0 if i in of_workgroup else each for i, each in enumerate(inside)]
+        piece = partial(self.pieces[number], buffers, [*place, column])
+        return builder.inserted(out, [*at, column], self.width, piece, is_own)
