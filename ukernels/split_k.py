@@ -18,7 +18,7 @@ LHS rows beyond the few that an instance is for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -247,8 +247,9 @@ class Stream(Kernel):
 
     def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
         """Adds the product of a step."""
-        for number, (a, b) in enumerate(product(*self._factors(step, flights))):
-            acc[number] = builder.scaled_mfma(self.layout.shape, a, b, acc[number])
+        for number, pair in enumerate(product(*self._factors(step, flights))):
+            left, right = reversed(pair) if self.layout.lane_columns else pair
+            acc[number] = builder.scaled_mfma(self.layout.shape, left, right, acc[number])
 
     def _factors(self, step: int, flights: Sequence[Flight]) -> tuple[Sequence[Factor], Sequence[Factor]]:
         """Returns A's and B's factors of a step; A is the last operand."""
@@ -276,7 +277,9 @@ class Stream(Kernel):
         of_fragment, of_row = VALUES // self.values, self.units[RHS] // self.columns
         mine, value = wave // of_fragment, wave % of_fragment * self.values
         if self.waves > 1:
-            acc = self._added(acc, mine * (self.rows * self.columns), value)
+            first, fragments = mine * (self.rows * self.columns), range(self.rows * self.columns)
+            self._exchange(acc)
+            acc = self._added(lambda wave: [self._place(wave, first + j, value) for j in fragments], self.values)
         row, column = mine // of_row * self.rows, mine % of_row * self.columns
         lane_place = self.lane // UNIT_ROWS, self.lane % UNIT_ROWS
         threads.store(acc, *self._stored(row, column, [*lane_place, value]))
@@ -285,17 +288,19 @@ class Stream(Kernel):
         """Returns the shape of a wave's share of the result, and its index."""
         return [1, 1, self.rows, self.columns, 1, 1, self.values], [0, 0, row, column, *in_fragment]
 
-    def _added(self, acc: Values, first: Index, value: Index) -> Values:
-        """Returns the sum of all waves' parts, from a fragment, and a value of it, on."""
-        count, mine = prod(self.units), range(self.rows * self.columns)
+    def _exchange(self, acc: Values) -> None:
+        """Writes the wave's part of each result, one behind the other, to LDS."""
+        count = prod(self.units)
         for number, part in enumerate(acc):
             place = self._place(self.wave, Index.of(number % count), Index.of(0))
             builder.write_lds(part, self.parts[number // count], place)
         builder.lds_barrier()
-        sums = [builder.f32_zeros(self.values) for _ in product(self.parts, mine)]
+
+    def _added(self, places: Callable[[Index], Sequence[Index]], size: int) -> Values:
+        """Returns the sums of all waves' parts, of so many values from places of a wave's part on, of each result."""
+        sums = [builder.f32_zeros(size) for _ in product(self.parts, places(Index.of(0)))]
         for wave in range(self.waves):
-            places = [self._place(Index.of(wave), first + j, value) for j in mine]
-            parts = [builder.read_lds(part, place, self.values) for part, place in product(self.parts, places)]
+            parts = [builder.read_lds(*each, size) for each in product(self.parts, places(Index.of(wave)))]
             sums = builder.sums(sums, parts)
         return sums
 

@@ -5,7 +5,7 @@ Hidden activations of experts are computed from gate and up (`mxcomp.matching.ga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -86,11 +86,11 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem, may_be_by_head:
     if reason := _unmade(producer, problem):
         return reason
     read, *others = _reads(producer)
-    if (others or _captures(producer)) and (narrowed := _behind_a_matmul(elements, scales, producer)) is not None:
+    if (others or captures(producer.nodes)) and (narrowed := _behind_a_matmul(elements, scales, producer)) is not None:
         producer, read, others = narrowed, *_reads(narrowed), []
     if others:
         return f"LHS is computed from {1 + len(others)} operands: expected one"
-    if _captures(producer):
+    if captures(producer.nodes):
         return "LHS is computed with a value that is no operand"
     found = Activations(producer, read.value, tuple(_sizes(read)))
     if str(found.type) not in SOURCE_BITS:
@@ -133,7 +133,7 @@ def _nearest(
         return None
     for each in filter(None, (_narrowed(elements, scales, whole, is_source), whole)):
         read, *others = _reads(each)
-        is_alone = not others and not _captures(each)
+        is_alone = not others and not captures(each.nodes)
         if is_alone and (kind, str(build.element(read.value))) in CONVERSIONS and fits(read):
             found.append((Activations(each, read.value, tuple(_sizes(read))), read))
     return min(found, key=lambda pair: pair[0].bits, default=None)
@@ -170,7 +170,7 @@ def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Proble
     source = gates.both(pair)
     if reason := _unmade(producer, problem):
         return reason
-    if producer.reads() != set(pair) or _captures(producer):
+    if producer.reads() != set(pair) or captures(producer.nodes):
         return gates.NOT_ALONE
     if str(build.element(source)) != "f32":
         return f"gate and up are {build.element(source)}: expected f32"
@@ -234,9 +234,9 @@ def _narrowed(
     return None
 
 
-def _captures(producer: Producer) -> bool:
+def captures(nodes: Iterable[Node]) -> bool:
     """Returns whether a body captures a value that is no constant: a ukernel cannot be given any."""
-    ops = {node.op for node in computed(producer.nodes)}
+    ops = {node.op for node in computed(nodes)}
     taken = (graph.producer(user.operands[i]) for op in ops for user, i in graph.inputs(op) if user != op)
     return any(source is None or source.name != "arith.constant" for source in taken)
 

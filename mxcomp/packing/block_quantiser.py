@@ -27,6 +27,7 @@ from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline, insert
+from mxcomp.packing import rounding
 from mxcomp.ukernels.conversions import converted, slice_of
 from mxcomp.ukernels.softmax import swapped
 
@@ -68,6 +69,21 @@ def norm_text(norm: Norm) -> str:
     """Returns a module with the functions @sum0 and so on, and @normalise, of a norm."""
     with functions() as module:
         _normalise(norm)
+    return str(module)
+
+
+def hidden_text(activations: Activations, hidden: Compute, pair: Sequence[ir.Value]) -> str:
+    """Returns a module with the function that quantises activations, and @activate, which makes a lane's part of them.
+
+    They are `hidden`, of the results of gate and up. As in tiles of these, what rounding loses may be approximated.
+    """
+    given = [ir.VectorType.get([_PART], build.element(value)) for value in pair]
+    with functions() as module:
+        with body_of(ACTIVATE, given, [_words(_PART * activations.bits // _WORD_BITS)]) as (gates, ups):
+            lane = _Lane(dict(zip(pair, (gates, ups), strict=True)), _PART, may_approximate=True)
+            made = lane.value(hidden)
+            func.ReturnOp([vector.BitCastOp(_words(_PART * activations.bits // _WORD_BITS), made).result])
+        _quantise(activations, BLOCK * activations.bits // _WORD_BITS, True)
     return str(module)
 
 
@@ -164,8 +180,8 @@ class _Lane:
     be taken: an extension changes no value, nor does it whether it comes before or after a choice of zero.
     """
 
-    def __init__(self, given: Mapping[ir.Value, ir.Value], width: int = BLOCK) -> None:
-        self._given, self._width = given, width
+    def __init__(self, given: Mapping[ir.Value, ir.Value], width: int = BLOCK, may_approximate: bool = False) -> None:
+        self._given, self._width, self._may_approximate = given, width, may_approximate
         self._built: dict[Node, ir.Value] = {}
         self._narrow: dict[ir.Value, ir.Value] = {}
 
@@ -209,6 +225,8 @@ class _Lane:
         wide = [self._wide(operand, op.name == _CHOOSES and i == 0) for i, operand in enumerate(operands)]
         result = ir.VectorType.get([self._width], op.results[0].type)
         attributes = {name: op.attributes[name] for name in op.attributes}
+        if self._may_approximate and rounding.is_lost(op):
+            attributes[rounding.FASTMATH] = rounding.fastmath()
         value = ir.Operation.create(op.name, results=[result], operands=wide, attributes=attributes).results[0]
         if op.name == "arith.extf" and str(result.element_type) == "f32":
             self._narrow[value] = operands[0]

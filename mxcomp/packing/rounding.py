@@ -25,11 +25,25 @@ _ROUNDED = ("bf16", "f16")
 
 def approximated(op: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
     """Builds a scalar operation of a body with other operands, by the GPU's instruction for it, if it may be so."""
-    if not (op.name == _EXP or _is_sigmoid(op)) or str(op.results[0].type) != "f32" or not _is_lost(op):
+    if not is_lost(op):
         return None
     copy = graph.copied(op, operands)
-    copy.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<arcp, afn>")
+    copy.attributes[FASTMATH] = fastmath()
     return copy.results[0]
+
+
+FASTMATH = "fastmath"
+"""The attribute of an operation that may be approximated."""
+
+
+def fastmath() -> ir.Attribute:
+    """Returns its value."""
+    return ir.Attribute.parse("#arith.fastmath<arcp, afn>")
+
+
+def is_lost(op: ir.Operation) -> bool:
+    """Returns whether the error of a scalar operation would be lost if it were approximated."""
+    return (op.name == _EXP or _is_sigmoid(op)) and str(op.results[0].type) == "f32" and _is_lost(op)
 
 
 def _is_sigmoid(op: ir.Operation) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import count, product
+from itertools import count
 from typing import Protocol
 
 from iree.compiler import ir
@@ -63,15 +63,15 @@ def dispatch(
     results: Sequence[ir.RankedTensorType],
     threads: int,
     inits: Sequence[ir.Value | None] = (),
-    along: int | tuple[int, ...] = 0,
+    along: int | tuple[int, ...] | list[tuple[int, ...]] = 0,
     llvm_func_attrs: Mapping[str, str] | None = None,
     tile: Sequence[int] = (),
     sizes: Sequence[ir.Value] = (),
 ) -> list[ir.Value]:
     """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
-    It is that of the dimension `along` of results, or of several. A workgroup takes as much of these as `tile` says, by
-    default one. `sizes` are dynamic ones of the result.
+    It is that of the dimension `along` of results, or of several, which each result may have in other places. A
+    workgroup takes as much of these as `tile` says, by default one. `sizes` are dynamic ones of the result.
 
     `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
     told of the function.
@@ -84,12 +84,14 @@ def dispatch(
         pairs = zip(inits or [None] * len(results), results, strict=True)
         inits = [build.zero_filled(result, sizes) if init is None else init for init, result in pairs]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]
-        outer = (along,) if isinstance(along, int) else along
+        each = along if isinstance(along, list) else [(along,) if isinstance(along, int) else along] * len(results)
+        outer = each[0]
         inner = [result.rank - len(outer) for result in results]
         first = len(outer) + sum(inner)
         taken, made = _consecutive(ranks, first), _consecutive(inner, len(outer))
-        for dims, (number, place) in product(made, enumerate(outer)):
-            dims.insert(place, number)
+        for dims, places in zip(made, each, strict=True):
+            for place, number in sorted(zip(places, count(), strict=False)):
+                dims.insert(place, number)
         op = generic(results, operands, inits, [*taken, *made], first)
         op.attributes["compilation_info"] = attributes.compilation_info(
             [*(tile or [1] * len(outer)), *[0] * (first + sum(ranks) - len(outer))],

@@ -34,6 +34,7 @@ _ORDER = (
     "dual_packed",
     "multi_m",
     "few_rows",
+    "packed_hidden",
 )
 """The names of plans, which are those of their files, in the order in which they are proposed: each sees the results of
 those before."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from iree.compiler import ir
 
@@ -41,6 +42,10 @@ class Joint(Tiled):
         """Returns accumulator tiles of both, in the region of a dispatch."""
         raise NotImplementedError
 
+    def replacement(self, pair: Pair, joined: ir.Value, building: Building) -> ir.Value:
+        """Returns what takes the place of the result of `pair`, whose epilogue reads `joined` of the other one."""
+        return _dispatch(self, pair, joined)
+
     @classmethod
     def slower(cls, found: Proposal) -> str:
         assert isinstance(found.plan, Joint)
@@ -52,7 +57,7 @@ class Joint(Tiled):
     def build(self, op: ir.Operation, building: Building) -> None:
         """Builds both when the second one is reached, if they are to be in one dispatch."""
         index = self.index or 0
-        pair = None if building.options.reference else _joined_in(index, self, building)
+        pair = None if building.options.reference else joined_in(index, self, building)
         if pair is None:
             building.plans.pop(index, None)
             plan, matmul = self.apart.prepared(op, building)
@@ -68,7 +73,7 @@ class Joint(Tiled):
             _finish(*matmuls, joined, building)
 
 
-def _joined_in(index: int, plan: Joint, building: Building) -> tuple[int, ir.Value] | None:
+def joined_in(index: int, plan: Joint, building: Building) -> tuple[int, ir.Value] | None:
     """Returns the matmul of a pair into which consumers are fused, and the other's result that they read."""
     op, (other, partner) = building.plans[index][0], building.plans.get(plan.partner, (None, None))
     if type(partner) is not type(plan) or (partner.joint_kernel, partner.partner) != (plan.joint_kernel, index):
@@ -103,15 +108,20 @@ def _finish(first: tuple[Tiled, Matmul], second: tuple[Tiled, Matmul], joined: i
         return
     op = matmul.op
     with op.context, part_location(plan.index, "matmul", op, other.op), ir.InsertionPoint(matmul.unset):
-        result = _dispatch(plan, matmul, another, other, joined)
+        result = plan.replacement((matmul, another, other), joined, building)
         notes.drop(op, another.index or 0)  # its consumers are fused, into the first
     matmul.unset.results[0].replace_all_uses_with(result)
     matmul.erase()
     other.erase()
 
 
-def _dispatch(plan: Joint, matmul: Matmul, another: Joint, other: Matmul, joined: ir.Value) -> ir.Value:
+Pair: TypeAlias = tuple[Matmul, Joint, Matmul]
+"""A matmul with an epilogue that reads another one's result, and that one and its plan."""
+
+
+def _dispatch(plan: Joint, pair: Pair, joined: ir.Value) -> ir.Value:
     """Returns one dispatch of both; the epilogue of the first reads `joined` of the other."""
+    matmul, another, other = pair
     limits, tiles = plan.hidden(matmul), plan.tiles(matmul)
     known = [limit for limit in limits if limit is not None]
     with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:

@@ -16,6 +16,7 @@ from layer_times import CHAIN, GATED, KINDS, PLAIN, Layer, decided, modelled, pr
 from mxcomp.options import AUTO, OFF, ON, Options
 from mxcomp.plans import Plan
 from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.packed_hidden import PackedHidden
 from mxcomp.plans.requantised import Requantised
 from mxcomp.registry import Registry
 from mxcomp.target import get_target
@@ -87,8 +88,10 @@ def is_requantised(plan: Plan) -> bool:
 
 
 def quantises(plan: Plan) -> bool:
-    """Whether it, or a version of it, quantises LHS where it is multiplied."""
-    return any(isinstance(each, FusedQuant) for each in (plan, *(version for _, version in plan.by_rows)))
+    """Whether it, or a version of it, quantises LHS where it is multiplied, or made."""
+    return any(
+        isinstance(each, FusedQuant | PackedHidden) for each in (plan, *(version for _, version in plan.by_rows))
+    )
 
 
 @pytest.mark.parametrize("rows", [16, 512, None])

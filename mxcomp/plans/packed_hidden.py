@@ -1,0 +1,322 @@
+"""The plan of gate and up whose hidden activations are quantised, and packed for the product behind, in their tile.
+
+    %q:2 = flow.dispatch.region {
+      linalg.generic {mxcomp.kernel = "… @activate, @quantise"} ins(%x, %x_scale, %gate, %gate_scale, %up, %up_scale)
+    }                                                packed elements and scales of the LHS of the product behind
+
+It is a plan for three matmuls, whose LHS are packed. It saves a dispatch that quantises, and for few rows what each
+workgroup of a kernel does that quantises its LHS itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from iree.compiler import ir
+
+from mxcomp import plans
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.problem import Problem
+from mxcomp.layout.units import BLOCK, BLOCKS, SCALE, STEPS, UNIT_ROWS
+from mxcomp.matching import activations, replacing, requantise_chains
+from mxcomp.matching.activations import Activations
+from mxcomp.matching.canonical import problem_of
+from mxcomp.matching.quantiser import Compute, Read
+from mxcomp.matching.replacing import Reading
+from mxcomp.mlir import build, graph, notes
+from mxcomp.mlir.build import static_sizes
+from mxcomp.mlir.linalg_ops import is_elementwise
+from mxcomp.options import FASTEST, OFF, ON
+from mxcomp.packing import block_quantiser, quantised_operand, standing
+from mxcomp.packing.result_tiles import EPILOGUE
+from mxcomp.plans.building import Building
+from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.plans.data_tiled import DataTiled
+from mxcomp.plans.fused_quant import SINGLES, FusedQuant, fused_norm_us, own_norm_us
+from mxcomp.plans.joint import Joint, Pair, joined_in
+from mxcomp.plans.plan import Plan
+from mxcomp.plans.split_k import SplitK
+from mxcomp.plans.tiled import Tiled
+from mxcomp.registry import Registry
+from mxcomp.selection.quantising import separate_us
+from mxcomp.selection.ranking import candidate, fastest
+from mxcomp.ukernels import hidden
+
+_NOT = "hidden activations are not quantised in the tile of gate and up: "
+
+
+@dataclass(frozen=True)
+class PackedHidden(Joint):
+    """`packs_for` is the index of the matmul whose LHS it packs; `instead` the plan if it cannot after all."""
+
+    plan: str = "packed_hidden"
+    packs_for: int = -1
+    instead: Plan = field(default_factory=Plan)
+
+    @classmethod
+    def offer(cls, choice: Choice) -> None:
+        context, options = choice.context, choice.context.options
+        is_asked_for = options.fuse_quantisers != OFF and options.ukernels == FASTEST and options.reads_in_place
+        sites = list(choice.sites(cls)) if is_asked_for and context.may_pack else []
+        for behind in sites:
+            pair = _gate_and_up(behind, context)
+            found = _fastest(behind, pair, choice) if pair is not None and all(site in sites for site in pair) else None
+            if pair is None or found is None:
+                continue
+            times = f"modelled {found.us:.1f} µs with what is in front and behind, apart {found.instead_us:.1f}"
+            if options.fuse_quantisers != ON and found.us >= found.instead_us:
+                context.note(pair[0], f"{_NOT}{times}")
+                continue
+            for site, other in (pair, pair[::-1]):
+                kernel, instead = found.plan.ukernel, choice.plans[site.index]
+                note = f"{kernel} computes matmul {other.index} as well, and packs for matmul {behind.index}, {times}"
+                choice.join(site, replace(found.plan, partner=other.index, instead=instead, note=note))
+                notes.drop(context.ops[site.index], site.index)  # what is fused otherwise
+            choice.join(behind, found.following)
+
+    @property
+    def joint_kernel(self) -> str:
+        return self.ukernel or ""
+
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+        """Returns modelled µs of both."""
+        return _us(_INSTANCES[self.joint_kernel], problem, registry)
+
+    @classmethod
+    def from_entries(cls, entries: dict[str, Any]) -> Self:
+        return super().from_entries(entries | {"instead": plans.from_entries(dict(entries.get("instead", {})))})
+
+    def build(self, op: ir.Operation, building: Building) -> None:
+        """Builds both when the second one is reached, if that is still possible, else each as it would be instead."""
+        both = self.index or 0, self.partner
+        is_first = not building.waiting.keys() & set(both) and building.plans[both[0]][1] == self
+        if is_first and (reason := self._objection(building)):
+            notes.note(op, both[0], f"{_NOT}{reason}")
+            for index in both:
+                each, plan = building.plans[index]
+                assert isinstance(plan, PackedHidden)
+                building.plans[index] = each, replace(plan.instead, index=index)
+        _, plan = building.plans[both[0]]
+        if plan == self:
+            super().build(op, building)
+        else:
+            plan.build(op, building)
+
+    def _objection(self, building: Building) -> str:
+        pair = joined_in(self.index or 0, self, building)
+        if pair is None:
+            return "what is fused behind does not read both"
+        first, joined = pair
+        second = self.partner if first == self.index else self.index
+        op, other = (building.plans[each or 0][0] for each in (first, second))
+        with op.context, op.location:
+            found = self._match(op, other, joined, building)
+        return found if isinstance(found, str) else ""
+
+    def _match(self, op: ir.Operation, other: ir.Operation, joined: ir.Value, building: Building) -> _Match | str:
+        """Returns what the matmul behind is quantised from; or why not."""
+        behind, plan = building.plans.get(self.packs_for, (None, None))
+        if behind is None or not isinstance(plan, Tiled):
+            return "nothing behind is packed"
+        encodings = [operand.owner.operation for operand in list(behind.operands)[:ACC]]
+        sources = [encoding.operands[0] for encoding in encodings]
+        problem, epilogue = problem_of(behind), graph.only_user(op)
+        assert epilogue is not None
+        unset = graph.only_user(epilogue)
+        found = activations.find(sources[LHS], sources[LHS_SCALE], problem)
+        if isinstance(found, str) or found.producer is None or unset is None or found.source != unset.results[0]:
+            return "the LHS behind is not quantised from them alone"
+        ends = [Reading(encodings[index], 0, None) for index in (LHS, LHS_SCALE)]
+        reason = requantise_chains.objection(found.producer, [found.source], problem, ends, packed=True)
+        computed = _computed(epilogue, op.results[0], joined, other)
+        if reason or computed is None or activations.captures([computed]):
+            return reason or "they are computed from something else as well"
+        return _Match(behind, sources, found, computed, plan.packing.layout)
+
+    def replacement(self, pair: Pair, joined: ir.Value, building: Building) -> ir.Value:
+        matmul, _, other = pair
+        found = self._match(matmul.op, other.op, joined, building)
+        assert isinstance(found, _Match)
+        taken = [matmul.packed[index] for index in (LHS, LHS_SCALE)]
+        taken += [each.packed[index] for each in (matmul, other) for index in (RHS, RHS_SCALE)]
+        sizes = [static_sizes(matmul.packed[side]) for side in (LHS, RHS)]
+        rows, columns, k_tiles = (size or 0 for size in (sizes[LHS][0], sizes[RHS][0], sizes[LHS][2]))
+        problem = problem_of(found.behind)
+        of_both = matmul.op.results[0], other.op.results[0]
+        spec = hidden.Hidden(
+            _INSTANCES[self.joint_kernel], matmul.target, (rows, columns), k_tiles, (problem.k or 0) // BLOCK,
+            problem.types[LHS], found.activations.bits,
+            block_quantiser.hidden_text(found.activations, found.computed, of_both),
+        )  # fmt: skip
+        taken = [build.bitcast(*each) for each in zip(taken, spec.inputs, strict=True)]
+        packed = standing.dispatch(
+            spec, taken, spec.results(is_whole=True), spec.threads, along=spec.along,
+            llvm_func_attrs=self.llvm_func_attrs,
+        )  # fmt: skip
+        outer = _units(matmul.problem, self.layout), -(-spec.blocks // (STEPS * BLOCKS))
+        elements, scales = packed
+        scales = build.bitcast(scales, build.tensor_type(static_sizes(scales), SCALE))
+        ready = quantised_operand.as_packed(elements, scales, found.layout, LHS, spec.element, outer, [], [])
+        building.packer.provide(found.behind, (LHS, LHS_SCALE), found.sources, found.layout, ready)
+        return building.gone(matmul.unset.results[0])
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Says what is packed.
+
+    Attributes:
+        behind: The matmul whose LHS it is.
+        sources: What its operands are packed from.
+        activations: What its LHS is quantised from.
+        computed: How that is computed of both results.
+        layout: Where its operands lie.
+    """
+
+    behind: ir.Operation
+    sources: Sequence[ir.Value]
+    activations: Activations
+    computed: Compute
+    layout: DataTiledLayout
+
+
+def _computed(epilogue: ir.Operation, own: ir.Value, joined: ir.Value, other: ir.Operation) -> Compute | None:
+    """Returns how an epilogue computes what it does of two results, element by element, and of nothing else."""
+    second = Read(other.results[0], (), True)
+    of_other = graph.only_user(other)
+    if of_other is None:
+        return None
+    node: Compute | Read = second
+    if EPILOGUE in of_other.attributes:
+        if set(list(of_other.operands)[:-1]) != {second.value}:
+            return None
+        node = Compute(of_other, (second,) * (len(of_other.operands) - 1), True)
+    given = {own: Read(own, (), True), joined: node}
+    operands = list(epilogue.operands)[:-1]
+    if set(operands) != set(given):
+        return None
+    return Compute(epilogue, tuple(given[each] for each in operands), True)
+
+
+# The decision
+
+
+_INSTANCES = {each.name: each for each in hidden.INSTANCES}
+
+
+def _gate_and_up(behind: Site, context: Context) -> tuple[Site, Site] | None:
+    """Returns the matmuls of whose results alone, element by element, an LHS is quantised."""
+    found, op = context.activations(behind), context.ops[behind.index]
+    if isinstance(found, str) or found.producer is None or behind.problem.dynamic or behind.problem.batch:
+        return None
+    readings = [*found.producer.readings, *(Reading(op, index, None) for index in (LHS, LHS_SCALE))]
+    values = found.source, *(reading.user.results[0] for reading in found.producer.readings)
+    if any(replacing.objection(value, readings) for value in values):
+        return None
+    sites = list(dict.fromkeys(_sites(found.source, context)))
+    if len(sites) != len(hidden.BOTH) or None in sites:
+        return None
+    gate, up = (site for site in sites if site is not None)
+    is_pair = gate.partner == up.index and not gate.problem.batch and not gate.is_symmetric and len(gate.siblings) == 1
+    return (gate, up) if is_pair else None
+
+
+def _sites(value: ir.Value, context: Context) -> Iterator[Site | None]:
+    """Yields the matmuls that a value is computed from; None for anything else."""
+    op = graph.producer(graph.look_through_views(value))
+    if op in context.site_of:
+        yield context.site_of[op]
+    elif op is None or not is_elementwise(op):
+        yield None
+    else:
+        for operand in list(op.operands)[:-1]:
+            yield from _sites(operand, context)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A plan of gate and up, that of the matmul behind, and µs of all with them, and as they are."""
+
+    plan: PackedHidden
+    following: Tiled
+    us: float
+    instead_us: float = 0.0
+
+
+def _fastest(behind: Site, pair: tuple[Site, Site], choice: Choice) -> _Found | None:
+    """Returns the fastest plans, if times are known."""
+    context, registry, problem = choice.context, choice.context.registry, pair[0].problem
+    made, before = context.activations(behind), choice.plans[behind.index]
+    instead = [before.cost(behind.problem, behind.result_bytes, registry)]
+    for site in pair[: 1 if isinstance(choice.plans[pair[0].index], Joint) else None]:
+        instead.append(choice.plans[site.index].cost(problem, site.result_bytes, registry))
+    found = [each for instance in hidden.INSTANCES if (each := _by(instance, behind, pair[0], choice)) is not None]
+    known = [us for us in instead if us is not None]
+    if not found or len(known) < len(instead) or not isinstance(made, Activations):
+        return None
+    if not isinstance(before, FusedQuant):
+        known.append(separate_us(context.options.target, behind.problem, made.bits))
+    best = min(found, key=lambda each: each.us)
+    return replace(best, instead_us=sum(known) + _quantising_us(choice.plans[pair[0].index], pair[0], context))
+
+
+def _by(instance: hidden.Instance, behind: Site, gate: Site, choice: Choice) -> _Found | None:
+    """Returns the plans with an instance for gate and up."""
+    context, registry, problem = choice.context, choice.context.registry, gate.problem
+    following = _following(behind, _units(problem, instance.layout), choice)
+    if not instance.covers(problem) or instance.plain.name not in registry.ukernels or following is None:
+        return None
+    us, behind_us = _us(instance, problem, registry), following.cost(behind.problem, behind.result_bytes, registry)
+    plan = PackedHidden(
+        packs_for=behind.index, layout=instance.layout, ukernel=instance.name,
+        workgroup_size=(instance.tile.threads, 1, 1), llvm_func_attrs=instance.tile.llvm_func_attrs,
+    ).bounded(problem, context.options)  # fmt: skip
+    if us is None or behind_us is None or not isinstance(plan, PackedHidden):
+        return None
+    return _Found(plan, following, us + behind_us + _quantising_us(plan, gate, context))
+
+
+def _quantising_us(plan: Plan, site: Site, context: Context) -> float:
+    """Returns µs in front of a matmul: of a dispatch that quantises its LHS, or of a norm in front of it."""
+    found = context.activations(site)
+    if isinstance(found, str):
+        return 0.0
+    if not isinstance(plan, FusedQuant):
+        return separate_us(context.options.target, site.problem, found.bits)
+    if found.norm is None:
+        return 0.0
+    own = own_norm_us(found, context)
+    instance = next((each for each in SINGLES if each.name == plan.fused), None)
+    return own + fused_norm_us(found, instance, context, 1) if plan.norm and instance is not None else own
+
+
+def _following(behind: Site, units: int, choice: Choice) -> Tiled | None:
+    """Returns the plan of the matmul behind whose LHS is packed in so many units: the one it has, or the fastest."""
+    context, problem = choice.context, behind.problem
+
+    def fits(layout: DataTiledLayout) -> bool:
+        is_plain = layout.units is not None and layout.intrinsics_k == STEPS and not layout.lhs_row_lines
+        return is_plain and _units(problem, layout) == units
+
+    before = choice.plans[behind.index]
+    if type(before) in (DataTiled, SplitK) and isinstance(before, Tiled) and fits(before.layout):
+        return before
+    for each in fastest(problem, context.registry, context.options, behind.result_bytes):
+        if each.ukernel.layout is not None and fits(each.ukernel.layout):
+            plan = DataTiled().by(each.ukernel, each.order).bounded(problem, context.options)
+            return plan if isinstance(plan, Tiled) else None
+    return None
+
+
+def _units(problem: Problem, layout: DataTiledLayout) -> int:
+    """Returns the units along M of a packed LHS."""
+    units_m, _ = layout.units or (1, 1)
+    return -(-(problem.m or 0) // (units_m * UNIT_ROWS)) * units_m
+
+
+def _us(instance: hidden.Instance, problem: Problem, registry: Registry) -> float | None:
+    """Returns modelled µs of both matmuls by an instance: those of one with all columns, and a byte for two of them."""
+    timed = candidate(registry[instance.plain.name], replace(problem, n=2 * (problem.n or 0)), 1)
+    return None if timed is None else timed.us

@@ -1,0 +1,255 @@
+"""Kernels of gate and up that quantise hidden activations, and pack them as the LHS of the product behind.
+
+They are kernels of two matrices of which a workgroup has whole blocks of 32 columns: `@activate` makes hidden
+activations of a lane's eight gates and ups, four lanes exchange them, and `@quantise` makes a block. Both are the
+model's arithmetic, which a dispatch brings. Operands are those of `dual_packed.py`, all given to each workgroup.
+
+Elements lie by tiles and units of rows, K tile, step, block, half, row, and scales by K tile, block, row, step: so what
+a workgroup stores is a part of each along some of its dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import prod
+
+from iree.compiler import ir
+from iree.compiler.dialects import rocdl, tensor
+
+from mxcomp.layout import LHS, RHS
+from mxcomp.layout.problem import Problem
+from mxcomp.mlir import build
+from mxcomp.target import Target
+from mxcomp.ukernels import builder, family, split_k, standing
+from mxcomp.ukernels.builder import Index, Values, select
+from mxcomp.ukernels.softmax import swapped
+from mxcomp.ukernels.split_k import InFlight
+from mxcomp.ukernels.waves import BLOCK, BLOCKS, LANES, MFMA, STEPS, UNIT_ROWS, VALUES, in_columns, unit_layout
+
+ACTIVATE, QUANTISE = "activate", "quantise"
+BOTH = range(2)
+"""The numbers of the matrices."""
+PART = BLOCK // BLOCKS
+"""The number of columns of a block that a lane has."""
+_UNITS = BLOCK // UNIT_ROWS
+"""The units along N that have a block."""
+_PIECE, _WORD_BITS = 16, 32
+"""The bytes of a row that lie together."""
+
+
+@dataclass(frozen=True)
+class Instance(family.Instance):
+    """A member; `plain` is the instance for one matrix with the columns of both, which takes the same time."""
+
+    kernel: type[FewRows]
+    plain: family.Instance
+
+    @property
+    def name(self) -> str:
+        """The name, for example mx_packed_hidden_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512."""
+        return super().name.replace("mx_", "mx_packed_hidden_", 1)
+
+    def covers(self, problem: Problem) -> bool:
+        """Returns whether it computes problems alike two at a time."""
+        rows = 0 if problem.dynamic else problem.m or 0
+        return self.types == problem.types and 0 < rows <= self.layout.workgroup_tile[0]
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The dispatch of an instance: rows and columns of so many tiles, K tiles, and blocks of hidden activations a row.
+
+    `element` is the type of what is quantised, `bits` are those of an activation before, `functions` a module of what
+    is called.
+    """
+
+    instance: Instance
+    target: Target
+    tiles: tuple[int, int]
+    k_tiles: int
+    blocks: int
+    element: str
+    bits: int
+    functions: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.instance.name}_{builder.digest(self)}"
+
+    @property
+    def threads(self) -> int:
+        return self.instance.tile.threads
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        """The types of operands: bytes of elements and scales of LHS, gate and up."""
+        return [build.tensor_type([prod(shape)], "i8") for shape in self._shapes]
+
+    @property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """The dimensions of operands: tiles, units, K tiles, bytes of a unit."""
+        steps, sides = self.instance.layout.intrinsics_k, (LHS, *[RHS] * len(BOTH))
+        return [
+            (self.tiles[side], self.instance.tile.units[side], self.k_tiles, steps * LANES * size)
+            for side in sides
+            for size in (MFMA.lane_bytes(self.instance.elements[side]), 1)
+        ]
+
+    def results(self, is_whole: bool) -> list[ir.RankedTensorType]:
+        """Returns the types of elements and scales: all, or a workgroup's part."""
+        return [
+            build.tensor_type([1 if name in self._loops and not is_whole else self._sizes[name] for name in dims], "i8")
+            for dims in self._dims
+        ]
+
+    @property
+    def along(self) -> list[tuple[int, ...]]:
+        """The dimensions of each result that workgroups have parts of."""
+        return [tuple(dims.index(name) for name in self._loops) for dims in self._dims]
+
+    @property
+    def _sizes(self) -> Mapping[str, int]:
+        units_m, units_n = self.instance.tile.units
+        own = units_n // _UNITS
+        return {
+            "tile": self.tiles[0], "unit": units_m, "k_tile": -(-self.blocks // (STEPS * BLOCKS)), "step": STEPS,
+            "part": BLOCKS // own, "block": own, "half": self._halves, "row": UNIT_ROWS, "byte": _PIECE,
+        }  # fmt: skip
+
+    @property
+    def _halves(self) -> int:
+        return MFMA.lane_bytes(self.element) // _PIECE
+
+    @property
+    def _loops(self) -> Sequence[str]:
+        return [name for name in ("tile", "k_tile", "step", "part") if self._sizes[name] > 1]
+
+    @property
+    def _dims(self) -> Sequence[Sequence[str]]:
+        """The dimensions of elements and of scales: none of size 1, which IREE would drop."""
+        elements = "tile", "unit", "k_tile", "step", "part", "block", "half", "row", "byte"
+        scales = "tile", "unit", "k_tile", "part", "block", "row", "step"
+        return [[name for name in dims if self._sizes[name] > 1] for dims in (elements, scales)]
+
+    def text(self) -> str:
+        """Returns the kernel's module. Needs a current context."""
+        results = self.results(is_whole=False)
+        kinds = [*self.inputs, *results]
+        return standing.module(self.name, kinds, results, self.threads, self._write, self.functions)
+
+    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+        kernel = self.instance.kernel(self.instance, self.target)
+        sizes = self._sizes
+        in_row = sizes["k_tile"] * sizes["step"] * sizes["part"]
+        row, column = workgroup // in_row, (workgroup % in_row).here
+        there = column if in_row == self.tiles[RHS] else select(column < self.tiles[RHS], column, 0).here
+        tiles = [row, row, *[there] * (len(self.inputs) - 2)]
+        operands = [_tile(*each) for each in zip(given[: len(tiles)], self._shapes, tiles, strict=True)]
+        threads.keep(kernel.hidden(self, operands, threads, column * sizes["block"]))
+
+    # What kernels call.
+
+    def activated(self, gates: ir.Value, ups: ir.Value) -> ir.Value:
+        """Returns words of a lane's part of a block of hidden activations, from f32 gates and ups."""
+        words = ir.VectorType.get([PART * self.bits // _WORD_BITS], builder.i32_type())
+        return builder.call(ACTIVATE, [gates, ups], words)[0]
+
+    def stored(
+        self, outs: Values, at: Mapping[str, Index | int], words: Values, is_there: ir.Value, is_stored: ir.Value | None
+    ) -> Values:
+        """Returns results with a lane's block of hidden activations, or with zeros where it is not there."""
+        size = MFMA.lane_bytes(self.element)
+        kinds = builder.byte_vector(size), ir.IntegerType.get_signless(8)
+        code, scale = (
+            builder.masked(is_there, each) for each in builder.call(QUANTISE, [builder.from_elements(words)], *kinds)
+        )
+        elements, scales = outs
+        for half in range(self._halves):
+            piece = partial(builder.part, code, half * _PIECE, _PIECE)
+            place = self._place(0, {**at, "half": half})
+            elements = builder.inserted(elements, place, _PIECE, piece, is_stored)
+        byte = builder.from_elements([scale])
+        return [elements, builder.inserted(scales, self._place(1, at), 1, lambda: byte, is_stored)]
+
+    def _place(self, result: int, at: Mapping[str, Index | int]) -> list[Index | int]:
+        return [at.get(name, 0) for name in self._dims[result]]
+
+
+def _tile(operand: ir.Value, shape: Sequence[int], number: Index) -> ir.Value:
+    """Returns a tile of an operand: [1, units, K tiles, bytes]."""
+    _, units, k_tiles, size = shape
+    own, offsets = [1, units, k_tiles, size], [build.DYNAMIC, 0, 0, 0]
+    whole, kind = build.expand(operand, shape), build.tensor_type(own, "i8")
+    part = tensor.ExtractSliceOp(kind, whole, [number.value], [], [], offsets, own, [1] * len(own)).result
+    return tensor.CastOp(build.tensor_type([1, units, None, size], "i8"), part).result
+
+
+def whole_blocks(parts: Sequence[ir.Value]) -> list[Values]:
+    """Returns words of a block in each lane, from parts of four of them: of each one four lanes, 16 apart, have it.
+
+    Groups of 16 lanes get the first block, the second, and so on.
+    """
+    count = ir.VectorType(parts[0].type).shape[0]
+    rows = [[builder.element(part, word) for word in range(count)] for part in parts]
+    for swap, distance in ((rocdl.Permlane16SwapOp, 1), (rocdl.Permlane32SwapOp, 2)):
+        for first in range(BLOCKS):
+            if first & distance == 0:
+                pairs = [swapped(swap, *pair) for pair in zip(rows[first], rows[first + distance], strict=True)]
+                rows[first], rows[first + distance] = ([pair[i] for pair in pairs] for i in range(2))
+    return [word for row in rows for word in row]
+
+
+# Few rows
+
+
+class FewRows(split_k.Stream):
+    """Writes the kernel of an instance: `split_k.Stream` of two matrices, whose sums a wave has of a whole block."""
+
+    results = len(BOTH)
+
+    def _operands(self, *given: ir.Value) -> None:
+        lhs, *each_rhs = zip(given[::2], given[1::2], strict=True)
+        self.k_tiles = Index.of(build.dim(given[0], 2))
+        self.streamed: tuple[InFlight, ...] = *(self._operand(RHS, *rhs) for rhs in each_rhs), self._operand(LHS, *lhs)
+
+    def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
+        """Returns results with a workgroup's part, whose first block is that one. A wave has one of all blocks of units
+        of rows."""
+        self._open(*operands, *threads.outs)
+        self._distribute(threads.number)
+        acc = self._main_loop(*self._prologue())
+        units_m, units_n = self.units
+        in_turn = product(BOTH, range(units_m), range(units_n))
+        self._exchange([acc[(m * self.results + of) * units_n + n] for of, m, n in in_turn])
+        count = units_n // _UNITS
+        unit, own = (self.wave // count).here, (self.wave % count).here
+        group, row = (self.lane // UNIT_ROWS).here, (self.lane % UNIT_ROWS).here
+        fragment = unit * units_n + own * _UNITS + group // 2
+
+        def stored() -> Values:
+            lanes = [row + (group % 2 * 2 + i) * UNIT_ROWS for i in range(PART // VALUES)]
+            sums = self._added(lambda wave: [self._lane_place(wave, fragment, lane) for lane in lanes], VALUES)
+            gates, ups = (builder.joined(sums[i : i + len(lanes)]) for i in range(0, len(sums), len(lanes)))
+            words = whole_blocks([spec.activated(gates, ups)] * BLOCKS)
+            at = {"unit": unit, "block": own, "row": row}
+            return spec.stored(threads.outs, at, words, block + own < spec.blocks, group < 1)
+
+        return builder.choose(self.wave < units_m * count, stored, threads.outs)
+
+    def _lane_place(self, wave: Index, fragment: Index, lane: Index) -> Index:
+        return wave * self._part + fragment * (LANES * VALUES) + lane * VALUES
+
+
+def _few_rows(plain: family.Instance) -> Instance | None:
+    """Returns the instance with half of a plain one's columns for each matrix, if lanes have whole blocks."""
+    tile, (units_m, units_n) = plain.tile, plain.tile.units
+    if tile.is_half or tile.max_m is not None or tile.waves.k < 2 or units_n < 2 * _UNITS:
+        return None
+    layout = in_columns(unit_layout(units_m, units_n // 2))
+    return Instance(replace(tile, layout=layout), plain.elements, FewRows, plain)
+
+
+INSTANCES = tuple(filter(None, map(_few_rows, split_k.INSTANCES)))
