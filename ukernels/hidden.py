@@ -23,8 +23,9 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build
 from mxcomp.target import Target
-from mxcomp.ukernels import builder, family, split_k, standing
+from mxcomp.ukernels import builder, dual_packed, family, split_k, standing
 from mxcomp.ukernels.builder import Index, Values, select
+from mxcomp.ukernels.dual_packed import DualPacked
 from mxcomp.ukernels.softmax import swapped
 from mxcomp.ukernels.split_k import InFlight
 from mxcomp.ukernels.waves import BLOCK, BLOCKS, LANES, MFMA, STEPS, UNIT_ROWS, VALUES, in_columns, unit_layout
@@ -44,7 +45,7 @@ _PIECE, _WORD_BITS = 16, 32
 class Instance(family.Instance):
     """A member; `plain` is the instance for one matrix with the columns of both, which takes the same time."""
 
-    kernel: type[FewRows]
+    kernel: type[FewRows | ManyRows]
     plain: family.Instance
 
     @property
@@ -54,8 +55,9 @@ class Instance(family.Instance):
 
     def covers(self, problem: Problem) -> bool:
         """Returns whether it computes problems alike two at a time."""
-        rows = 0 if problem.dynamic else problem.m or 0
-        return self.types == problem.types and 0 < rows <= self.layout.workgroup_tile[0]
+        is_few = issubclass(self.kernel, FewRows)
+        rows = 0 if problem.dynamic or problem.batch else problem.m or 0
+        return self.types == problem.types and rows > 0 and (rows <= self.layout.workgroup_tile[0] or not is_few)
 
 
 @dataclass(frozen=True)
@@ -252,4 +254,44 @@ def _few_rows(plain: family.Instance) -> Instance | None:
     return Instance(replace(tile, layout=layout), plain.elements, FewRows, plain)
 
 
-INSTANCES = tuple(filter(None, map(_few_rows, split_k.INSTANCES)))
+# Many rows
+
+
+class ManyRows(DualPacked):
+    """Writes the kernel of an instance: `DualPacked`, in which a lane has eight columns of each of a wave's rows."""
+
+    def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
+        """Returns results with a workgroup's part, whose first block is that one. A lane gets blocks of rows of one in
+        four fragments."""
+        self._open(*operands, *threads.outs)
+        self._distribute(threads.number)
+        acc = self._main_loop(*self._prologue())
+        builder.wait_groups(0)
+        outs, (group, row), count = threads.outs, self.lane_place, self.columns // len(BOTH)
+        for of_wave, first in product(range(0, count, _UNITS), range(0, self.rows, BLOCKS)):
+            own = (self.column + of_wave) // _UNITS
+            parts = [
+                spec.activated(*(self._eight(acc, unit, of * count + of_wave) for of in BOTH))
+                for unit in range(first, first + BLOCKS)
+            ]
+            at = {"unit": self.row + first + group, "block": own, "row": row}
+            outs = spec.stored(outs, at, whole_blocks(parts), block + own < spec.blocks, None)
+        return outs
+
+    def _eight(self, acc: Values, unit: int, column: int) -> ir.Value:
+        """Returns what a lane has of two fragments that are joined."""
+        first = unit * self.columns + column
+        return builder.joined(acc[first : first + _UNITS])
+
+
+def _many_rows(dual: dual_packed.Instance) -> Instance | None:
+    """Returns the instance with a tile of `dual_packed.py`, if lanes have a part of a block."""
+    *_, rhs = dual.tile.unstaged(dual.elements) if isinstance(dual.tile, dual_packed.Tile) else [None]
+    is_whole = rhs is not None and rhs.joined and dual.tile.units[LHS] // dual.tile.waves.m % BLOCKS == 0
+    return Instance(dual.tile, dual.elements, ManyRows, dual.plain) if is_whole else None
+
+
+INSTANCES = (
+    *filter(None, map(_few_rows, split_k.INSTANCES)),
+    *filter(None, map(_many_rows, dual_packed.INSTANCES)),
+)

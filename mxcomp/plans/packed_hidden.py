@@ -18,6 +18,7 @@ from iree.compiler import ir
 
 from mxcomp import plans
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.units import BLOCK, BLOCKS, SCALE, STEPS, UNIT_ROWS
 from mxcomp.matching import activations, replacing, requantise_chains
@@ -40,8 +41,9 @@ from mxcomp.plans.plan import Plan
 from mxcomp.plans.split_k import SplitK
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
+from mxcomp.selection import times
 from mxcomp.selection.quantising import separate_us
-from mxcomp.selection.ranking import candidate, fastest
+from mxcomp.selection.ranking import fastest
 from mxcomp.ukernels import hidden
 
 _NOT = "hidden activations are not quantised in the tile of gate and up: "
@@ -65,13 +67,13 @@ class PackedHidden(Joint):
             found = _fastest(behind, pair, choice) if pair is not None and all(site in sites for site in pair) else None
             if pair is None or found is None:
                 continue
-            times = f"modelled {found.us:.1f} µs with what is in front and behind, apart {found.instead_us:.1f}"
+            us = f"modelled {found.us:.1f} µs with what is in front and behind, apart {found.instead_us:.1f}"
             if options.fuse_quantisers != ON and found.us >= found.instead_us:
-                context.note(pair[0], f"{_NOT}{times}")
+                context.note(pair[0], f"{_NOT}{us}")
                 continue
             for site, other in (pair, pair[::-1]):
                 kernel, instead = found.plan.ukernel, choice.plans[site.index]
-                note = f"{kernel} computes matmul {other.index} as well, and packs for matmul {behind.index}, {times}"
+                note = f"{kernel} computes matmul {other.index} as well, and packs for matmul {behind.index}, {us}"
                 choice.join(site, replace(found.plan, partner=other.index, instead=instead, note=note))
                 notes.drop(context.ops[site.index], site.index)  # what is fused otherwise
             choice.join(behind, found.following)
@@ -318,5 +320,6 @@ def _units(problem: Problem, layout: DataTiledLayout) -> int:
 
 def _us(instance: hidden.Instance, problem: Problem, registry: Registry) -> float | None:
     """Returns modelled µs of both matmuls by an instance: those of one with all columns, and a byte for two of them."""
-    timed = candidate(registry[instance.plain.name], replace(problem, n=2 * (problem.n or 0)), 1)
-    return None if timed is None else timed.us
+    both, ukernel = replace(problem, n=2 * (problem.n or 0)), registry[instance.plain.name]
+    known, sizes = times.of(ukernel), {axis: size or 0 for axis, size in both.sizes.items()}
+    return None if known is None else times.modelled(known, ukernel.tile, both, sizes, 1, order=PLAIN_ORDER)
