@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from iree.compiler import ir
 
@@ -36,52 +36,13 @@ from mxcomp.mlir.attributes import UNSIGNED_RESULTS, from_python
 from mxcomp.moe import experts_operator
 from mxcomp.options import Options
 
-LINEAR, EXPERTS, ATTENTION, QUANTISE, DEQUANTISE = (
-    f"torch.mxcomp.{name}" for name in ("scaled_linear", "gated_experts", "mx_attention", "quantise", "dequantise")
-)
-
-_FLOATS = ("f32", "f16", "bf16")
-_OPERANDS: dict[str, dict[str, tuple[str, ...]]] = {
-    LINEAR: {"x": _FLOATS, "weight": ("ui8",), "weight_scale": ("ui8",)},
-    EXPERTS: {
-        "x": _FLOATS, "chosen": ("si64",), "shares": _FLOATS,
-        "gate_up": ("ui8",), "gate_up_scales": ("ui8",), "gate_up_bias": _FLOATS,
-        "down": ("ui8",), "down_scales": ("ui8",), "down_bias": _FLOATS,
-    },
-    ATTENTION: {"query": _FLOATS, "key": _FLOATS, "value": _FLOATS},
-    QUANTISE: {"x": _FLOATS},
-    DEQUANTISE: {"elements": ("ui8",), "scales": ("ui8",)},
-}  # fmt: skip
-"""The tensors of each operator, and their element types."""
-
-_INPUTS = (*FORMATS, UNQUANTISED)
-_MODE: dict[str, Collection[str]] = {"mode": SCALE_CARRIES}
-_OF_LAYERS: dict[str, Collection[str]] = {"weight_format": FORMATS, "input_format": _INPUTS, **_MODE}
-_FORMATS: dict[str, dict[str, Collection[str]]] = {
-    LINEAR: _OF_LAYERS,
-    EXPERTS: _OF_LAYERS,
-    ATTENTION: {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS, "powers": POWERS, **_MODE},
-    QUANTISE: {"format": FORMATS, **_MODE},
-    DEQUANTISE: {"format": FORMATS, "result": _FLOATS},
-}
-"""The formats that follow the tensors, and perhaps a mode, with their possible values."""
-
-_NUMBERS: dict[str, tuple[str, ...]] = {
-    LINEAR: (),
-    EXPERTS: ("alpha", "limit", "offset"),
-    ATTENTION: ("scale", "is_causal"),
-    QUANTISE: (),
-    DEQUANTISE: (),
-}
-"""The names of numbers that follow formats and mode."""
-
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
 _SIGN = re.compile(r"^[su]i(?=\d)")
 
 
 def run(module: ir.Operation, options: Options) -> None:
     """Replaces every operator of ours below `module`. Raises InputError for invalid ones."""
-    for op in [op for op in graph.walk(module, bodies=False) if _name(op) in _OPERANDS]:
+    for op in [op for op in graph.walk(module, bodies=False) if _name(op) in _OPERATORS]:
         with op.context, op.location, ir.InsertionPoint(op):
             _replace(op)
     functions = [view.operation for view in graph.module_block(module).operations if view.operation.name == "func.func"]
@@ -103,28 +64,31 @@ def _name(op: ir.Operation) -> str:
 
 
 def _replace(op: ir.Operation) -> None:
-    name = _name(op)
-    known, choices = _OPERANDS[name], _FORMATS[name]
+    operator = _OPERATORS[_name(op)]
+    known, choices = operator.tensors, operator.choices
     count, behind = len(known), len(known) + len(choices)
-    if len(op.operands) != behind + len(_NUMBERS[name]):
-        expected = ", ".join([*known, *choices, *_NUMBERS[name]])
-        raise InputError(f"{op.location}: {name}: expected {expected}")
+    if len(op.operands) != behind + len(operator.numbers):
+        raise _refused(op, f"expected {', '.join([*known, *choices, *operator.numbers])}")
     chosen = [_string(op, choice) for choice in list(op.operands)[count:behind]]
     for (what, among), each in zip(choices.items(), chosen, strict=True):
         if each not in among:
-            raise InputError(f"{op.location}: {name}: {what} '{each}': expected one of {', '.join(among)}")
+            raise _refused(op, f"{what} '{each}': expected one of {', '.join(among)}")
     tensors = [_builtin(op, each, value) for each, value in zip(known, op.operands, strict=False)]
     numbers = [_number(op, value) for value in list(op.operands)[behind:]]
-    for result, value in zip(op.results, _MEANINGS[name](op, tensors, chosen, numbers), strict=True):
+    for result, value in zip(op.results, operator.build(op, tensors, chosen, numbers), strict=True):
         back = ir.Operation.create("torch_c.from_builtin_tensor", results=[result.type], operands=[value]).result
         result.replace_all_uses_with(back)
     op.erase()
 
 
+def _refused(op: ir.Operation, why: str) -> InputError:
+    return InputError(f"{op.location}: {_name(op)}: {why}")
+
+
 def _string(op: ir.Operation, value: ir.Value) -> str:
     constant = _constant(value, "torch.constant.str")
     if constant is None:
-        raise InputError(f"{op.location}: {_name(op)}: formats and mode must be constant strings")
+        raise _refused(op, "formats and mode must be constant strings")
     return ir.StringAttr(constant).value
 
 
@@ -133,7 +97,7 @@ def _number(op: ir.Operation, value: ir.Value) -> float:
         return bool(ir.IntegerAttr(truth).value)
     constant = _constant(value, "torch.constant.float")
     if constant is None:
-        raise InputError(f"{op.location}: {_name(op)}: {', '.join(_NUMBERS[_name(op)])} must be constant numbers")
+        raise _refused(op, f"{', '.join(_OPERATORS[_name(op)].numbers)} must be constant numbers")
     return ir.FloatAttr(constant).value
 
 
@@ -146,12 +110,12 @@ def _builtin(op: ir.Operation, name: str, value: ir.Value) -> ir.Value:
 
     The bindings know the type, a `!torch.vtensor<[64,256],f32>`, as text only.
     """
-    text, kinds = str(value.type), _OPERANDS[_name(op)][name]
+    text, kinds = str(value.type), _OPERATORS[_name(op)].tensors[name]
     found, result = _VTENSOR.fullmatch(text), builtin_type(text)
     if found is None or result is None or found["kind"] not in kinds:
         *most, last = kinds
         expected = f"{', '.join(most)} or {last}" if most else last
-        raise InputError(f"{op.location}: {_name(op)}: {name} is {text}: expected a tensor of {expected}")
+        raise _refused(op, f"{name} is {text}: expected a tensor of {expected}")
     return ir.Operation.create("torch_c.to_builtin_tensor", results=[result], operands=[value]).result
 
 
@@ -171,10 +135,11 @@ def _check_shapes(op: ir.Operation, x: ir.Value, weight: ir.Value, scale: ir.Val
         row = None if k is None else k * element_format(weight_format).bits // 8
         if None not in (k, n) and (k or 0) % MX_BLOCK == 0 and shapes[1:] == [[n, row], [n, (k or 0) // MX_BLOCK]]:
             return
-    raise InputError(
-        f"{op.location}: {LINEAR}: x {shapes[0]}, weight {shapes[1]} bytes, scales {shapes[2]}: expected [M, K], "
+    raise _refused(
+        op,
+        f"x {shapes[0]}, weight {shapes[1]} bytes, scales {shapes[2]}: expected [M, K], "
         f"[N, K · {element_format(weight_format).bits}/8] and [N, K/{MX_BLOCK}], "
-        f"K a multiple of {MX_BLOCK}, N and K not dynamic"
+        f"K a multiple of {MX_BLOCK}, N and K not dynamic",
     )
 
 
@@ -211,14 +176,15 @@ def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], num
     is_known = all(len(each) == 4 and None not in each for each in shapes) and len(kinds) == 1
     alike = is_known and key[:3] == value[:3] and [query[0], query[3]] == [key[0], key[3]]
     if not alike or (query[1] or 0) % (key[1] or 1) or (query[3] or 0) % MX_BLOCK:
-        raise InputError(
-            f"{op.location}: {ATTENTION}: {', '.join(str(each.type) for each in tensors)}: expected static queries "
+        raise _refused(
+            op,
+            f"{', '.join(str(each.type) for each in tensors)}: expected static queries "
             f"[batch, heads, T, size], keys [batch, key heads, L, size] and values [batch, key heads, L, value size] "
-            f"of one type, heads a multiple of key heads, and the size one of {MX_BLOCK}"
+            f"of one type, heads a multiple of key heads, and the size one of {MX_BLOCK}",
         )
     formats = qk_format, value_format, weights_format
     if why := objection(powers, weights_format):
-        raise InputError(f"{op.location}: {ATTENTION}: {why}")
+        raise _refused(op, why)
     return [quantised_attention(tensors[0], tensors[1], tensors[2], formats, mode, scale, bool(is_causal), powers)]
 
 
@@ -238,8 +204,42 @@ def _check_static(op: ir.Operation, tensors: list[ir.Value]) -> None:
         raise InputError(f"{op.location}: {_name(op)} of {kinds}: expected two static sizes or more")
 
 
-_Meaning: TypeAlias = Callable[[ir.Operation, list[ir.Value], list[str], list[float]], list[ir.Value]]
-_MEANINGS: dict[str, _Meaning] = {
-    LINEAR: _linear, EXPERTS: _experts, ATTENTION: _attention, QUANTISE: _quantise, DEQUANTISE: _dequantise,
+@dataclass(frozen=True)
+class _Operator:
+    """An operator of ours, by the names of its operands.
+
+    These are tensors, with their element types, then formats and perhaps other choices, with their possible values,
+    and numbers. `build` lowers the operator, given these.
+    """
+
+    tensors: dict[str, tuple[str, ...]]
+    choices: dict[str, Collection[str]]
+    numbers: tuple[str, ...]
+    build: Callable[[ir.Operation, list[ir.Value], list[str], list[float]], list[ir.Value]]
+
+
+_BYTES, _FLOATS = ("ui8",), ("f32", "f16", "bf16")
+_MODE: dict[str, Collection[str]] = {"mode": SCALE_CARRIES}
+_OF_LAYERS: dict[str, Collection[str]] = {"weight_format": FORMATS, "input_format": (*FORMATS, UNQUANTISED), **_MODE}
+_OPERATORS = {
+    "torch.mxcomp.scaled_linear": _Operator(
+        {"x": _FLOATS, "weight": _BYTES, "weight_scale": _BYTES}, _OF_LAYERS, (), _linear,
+    ),
+    "torch.mxcomp.gated_experts": _Operator(
+        {
+            "x": _FLOATS, "chosen": ("si64",), "shares": _FLOATS,
+            "gate_up": _BYTES, "gate_up_scales": _BYTES, "gate_up_bias": _FLOATS,
+            "down": _BYTES, "down_scales": _BYTES, "down_bias": _FLOATS,
+        },
+        _OF_LAYERS, ("alpha", "limit", "offset"), _experts,
+    ),
+    "torch.mxcomp.mx_attention": _Operator(
+        {"query": _FLOATS, "key": _FLOATS, "value": _FLOATS},
+        {"qk_format": FORMATS, "value_format": FORMATS, "weights_format": FORMATS, "powers": POWERS, **_MODE},
+        ("scale", "is_causal"), _attention,
+    ),
+    "torch.mxcomp.quantise": _Operator({"x": _FLOATS}, {"format": FORMATS, **_MODE}, (), _quantise),
+    "torch.mxcomp.dequantise": _Operator(
+        {"elements": _BYTES, "scales": _BYTES}, {"format": FORMATS, "result": _FLOATS}, (), _dequantise,
+    ),
 }  # fmt: skip
-"""The lowering of each operator, from its tensors, formats and mode, and numbers."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.formats import MX_BLOCK, element_format, unpack_bits
-from mxcomp.formats import dequantise as _numbers
+from mxcomp.formats import MX_BLOCK, element_format
+from mxcomp.torch.operators import values
 from mxcomp.torch.values import quantised
 
 _NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -31,8 +31,7 @@ def _sizes(x: torch.Tensor, format: str, mode: str) -> tuple[torch.Tensor, torch
 
 @torch.library.custom_op("mxcomp::dequantise", mutates_args=())
 def _dequantise(elements: torch.Tensor, scales: torch.Tensor, format: str, result: str) -> torch.Tensor:
-    codes = unpack_bits(elements.detach().cpu().numpy(), format)
-    return torch.from_numpy(_numbers(codes, scales.detach().cpu().numpy(), format)).to(_TYPES[result])
+    return values(elements, scales, format).to(_TYPES[result])
 
 
 @_dequantise.register_fake
