@@ -122,8 +122,7 @@ class _Checks:
         if len(ours) == 1 and {first, second} <= ours[0]:
             return
         self._groups = [group for group in self._groups if group not in ours] + [{first, second}.union(*ours)]
-        location = graph.location_text(op.location)
-        where = op.name if location == _NOWHERE else f"{op.name} at {location}"
+        where = graph.placed(op.name, op.location)
         where += "" if _is_entry(op.block) and graph.is_public(op.block.owner.operation) else BRANCH
         with op.location, self._earliest(op, first, second):
             same = arith.CmpIOp(arith.CmpIPredicate.eq, first.build(), second.build()).result
@@ -145,6 +144,3 @@ class _Checks:
 
 def _is_entry(block: ir.Block) -> bool:
     return block.owner.operation.name in FUNCTIONS and block == block.region.blocks[0]
-
-
-_NOWHERE = "loc(unknown)"

@@ -36,6 +36,7 @@ from mxcomp.ir.attention import LINEAR, Form, attention
 from mxcomp.matching import same_spelling
 from mxcomp.matching.canonical import is_canonical
 from mxcomp.mlir import build, graph, notes
+from mxcomp.mlir.linalg_ops import is_rounding
 from mxcomp.options import Options
 from mxcomp.packing import attention_operands, standing
 from mxcomp.target import Target
@@ -102,15 +103,8 @@ class _Attention:
     @property
     def rounded(self) -> ir.Operation | None:
         """Returns the operation that rounds results to 16 bits, if it is the only reader."""
-        root = graph.producer(self.result)
-        user = None if root is None else graph.only_user(root)
-        if user is None or user.name != "linalg.generic" or len(user.operands) != 2:
-            return None
-        names = [view.operation.name for view in user.regions[0].blocks[0].operations]
-        identity = ir.AffineMap.get_identity(ir.RankedTensorType(self.result.type).rank)
-        maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(user.attributes["indexing_maps"])]
-        is_plain = names == ["arith.truncf", "linalg.yield"] and all(each == identity for each in maps)
-        return user if is_plain else None
+        user = graph.only_user(self.result.owner.operation)
+        return user if user is not None and is_rounding(user) else None
 
     @property
     def _result_type(self) -> str:

@@ -30,8 +30,6 @@ _REASON = (
 
 _ELEMENTWISE = ("tensor.", "arith.", "math.", "util.", "iree_tensor_ext.")
 
-_NOWHERE = "loc(unknown)"
-
 
 def find(values: Iterable[ir.Value]) -> str:
     """Returns how and where some of these values are computed from bytes as MX weights are; "" for none."""
@@ -39,8 +37,7 @@ def find(values: Iterable[ir.Value]) -> str:
         for op in _before(value):
             how = _step(op)
             if how and any(map(_is_byte, _operands(op, *_before(*op.operands)))):
-                location = graph.location_text(op.location)
-                return _REASON.format(how if location == _NOWHERE else f"{how} at {location}")
+                return _REASON.format(graph.placed(how, op.location))
     return ""
 
 

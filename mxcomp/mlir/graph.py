@@ -86,6 +86,11 @@ def location_text(location: ir.Location) -> str:
     return str(location) if found is None else f"{found.filename}:{found.start_line}:{found.start_col}"
 
 
+def placed(what: str, location: ir.Location) -> str:
+    """Returns a description with where it is, if that is known."""
+    return what if location == ir.Location.unknown(location.context) else f"{what} at {location_text(location)}"
+
+
 def location_name(location: ir.Location) -> str:
     """Returns the name that a location gives its operation, the outermost of several; "" for none."""
     match location:
