@@ -188,23 +188,14 @@ def quantising_down(
     sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Mapping[str, Ukernel]
 ) -> Product | None:
     """Returns down with the fastest ukernel that computes hidden activations itself, if there is one."""
-    work, kinds = _down(sizes, blocks), (sizes.a_type, sizes.w_type)
-    able = [each for each in swiglu.INSTANCES if each.name in ukernels and each.elements == kinds]
-    fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
-    best = _fastest_of_rows(fitting, work, block_m, ukernels)
+    best = _fastest_of_rows(swiglu.INSTANCES, _down(sizes, blocks), block_m, ukernels)
     return None if best is None else replace(best, others=_summed(best, sizes, blocks))
 
 
 def quantising_up(sizes: Sizes, blocks: grouped.Blocks, ukernels: Mapping[str, Ukernel]) -> Product | None:
     """Returns gate and up of a single token with the fastest ukernel that quantises it, if there is one."""
-    work, kinds = _gate_up(sizes, blocks), (sizes.a_type, sizes.w_type)
-    able = [
-        each for each in once.INSTANCES
-        if each.matrices == 1 and each.name in ukernels and each.elements == kinds and each.covers(1, work.n, work.k)
-    ]  # fmt: skip
-    fitting = [each for each in able if not ukernels[each.name].constraints["k"].violation("K", work.k)]
-    found = [_with_rows(each, ukernels[each.name], work, 1) for each in fitting]
-    return min((each for each in found if each is not None), key=lambda each: each.us, default=None)
+    singles = [each for each in once.INSTANCES if each.matrices == 1]
+    return _fastest_of_rows(singles, _gate_up(sizes, blocks), 1, ukernels)
 
 
 def _takes(ukernel: Ukernel, block_m: int) -> bool:
@@ -229,8 +220,7 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
     """Returns the pair with ukernels that dequantise weights in registers, for activations of bf16."""
     products = []
     for work in (replace(_gate_up(sizes, blocks), rows=blocks.slots), _down(sizes, blocks)):
-        able = [each for each in weight_only.INSTANCES if each.name in ukernels and each.elements[1] == sizes.w_type]
-        if (best := _fastest_of_rows(able, work, block_m, ukernels)) is None:
+        if (best := _fastest_of_rows(weight_only.INSTANCES, work, block_m, ukernels)) is None:
             return None
         products.append(best)
     first, second = products
@@ -243,9 +233,11 @@ def unquantised(sizes: Sizes, blocks: grouped.Blocks, block_m: int, ukernels: Ma
 def _fastest_of_rows(
     instances: Iterable[quantising.Instance], work: grouped.Work, block_m: int, ukernels: Mapping[str, Ukernel]
 ) -> Product | None:
-    """Returns the fastest of the ukernels that cover so many rows of a matmul."""
-    able = (each for each in instances if each.covers(block_m, work.n, work.k))
-    found = (_with_rows(each, ukernels[each.name], work, block_m) for each in able)
+    """Returns the fastest of the ukernels that take a matmul's types, so many rows, and its K."""
+    able = (each for each in instances if each.name in ukernels and each.types[:2] == work.types)
+    fitting = (each for each in able if each.covers(block_m, work.n, work.k))
+    whole = (each for each in fitting if not ukernels[each.name].constraints["k"].violation("K", work.k))
+    found = (_with_rows(each, ukernels[each.name], work, block_m) for each in whole)
     return min((each for each in found if each is not None), key=lambda each: each.us, default=None)
 
 
