@@ -31,6 +31,7 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.errors import InternalError
 from mxcomp.layout import RHS
 from mxcomp.mlir import buffers, build, graph, linalg_ops
+from mxcomp.mlir import scalars as s
 from mxcomp.mlir.build import static_sizes
 from mxcomp.options import Options
 from mxcomp.packing.block_quantiser import QUANTISER
@@ -87,9 +88,7 @@ def _fold(gather: ir.Operation) -> ir.Value:
         raise InternalError(f"{gather.location}: a gather of {count} matrices in a workgroup")
     with gather.location, ir.InsertionPoint(gather):
         id_ = tensor.ExtractOp(ids, [build.constant_index(0)]).result
-        low, high = (arith.ConstantOp(id_.type, bound).result for bound in (0, experts - 1))
-        clamped = arith.MinSIOp(arith.MaxSIOp(id_, low).result, high).result
-        expert = arith.IndexCastOp(ir.IndexType.get(), clamped).result
+        expert = s.subscript(s.clamped(id_, experts - 1))
         whole = [build.dim(packed, i + 1) if size is None else size for i, size in enumerate(sizes)]
         matrix = build.sliced(packed, [expert, *[0] * len(sizes)], [1, *whole])
     gather.results[0].replace_all_uses_with(matrix)

@@ -32,11 +32,11 @@ from mxcomp.errors import InputError
 from mxcomp.matching import dense_experts
 from mxcomp.matching.dense_experts import Dense
 from mxcomp.mlir import build, graph, linalg
+from mxcomp.mlir import scalars as s
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, iterators
 from mxcomp.mlir.loops import tabled
-from mxcomp.mlir.scalars import widened
 from mxcomp.moe.grouping import Blocks, NotGroupedError
 from mxcomp.options import Options
 from mxcomp.routing import Extent, Routing
@@ -79,11 +79,11 @@ def _group(dense: Dense, extent: Extent) -> None:
     kind = str(build.element(dense.weights))
 
     def weight(id_: ir.Value, _: ir.Value) -> ir.Value:
-        position = {"t": linalg.IndexOp(0).result, "e": arith.IndexCastOp(ir.IndexType.get(), id_).result}
+        position = {"t": linalg.IndexOp(0).result, "e": s.subscript(id_)}
         return tensor.ExtractOp(dense.weights, [position[letter] for letter in at]).result
 
     weights = tabled("tj", shape, kind, [("tj", ids)], weight)
-    as_f32 = weights if kind == "f32" else tabled("tj", shape, "f32", [("tj", weights)], lambda x, _: widened(x))
+    as_f32 = weights if kind == "f32" else tabled("tj", shape, "f32", [("tj", weights)], lambda x, _: s.widened(x))
     blocks = Blocks(routing.given(ids, as_f32, extent.experts, extent.block_m), extent)
     try:
         rows = blocks.value(dense.experts, 0, 1)
@@ -118,9 +118,7 @@ def _added_up(dense: Dense, rows: ir.Value, weights: ir.Value, routing_: Routing
     factor = dense.weighted or op
 
     def body(position: ir.Value, weight: ir.Value, acc: ir.Value) -> ir.Value:
-        low, high = (arith.ConstantOp(position.type, bound).result for bound in (0, last))
-        row = arith.MinSIOp(arith.MaxSIOp(position, low).result, high).result
-        position = [arith.IndexCastOp(ir.IndexType.get(), row).result, *(linalg.IndexOp(i).result for i in dense.rest)]
+        position = [s.subscript(s.clamped(position, last)), *(linalg.IndexOp(i).result for i in dense.rest)]
         given = {dense.experts: tensor.ExtractOp(flat, position).result, dense.weights: weight}
         factors = [given[operand] for operand in list(factor.operands)[:-1]]
         return inline(op, [inline(factor, factors), acc] if factor != op else [*factors, acc])

@@ -236,9 +236,7 @@ def _narrowed(
 
 def captures(nodes: Iterable[Node]) -> bool:
     """Returns whether a body captures a value that is no constant: a ukernel cannot be given any."""
-    ops = {node.op for node in computed(nodes)}
-    taken = (graph.producer(user.operands[i]) for op in ops for user, i in graph.inputs(op) if user != op)
-    return any(source is None or source.name != "arith.constant" for source in taken)
+    return any(graph.captures(node.op) for node in computed(nodes))
 
 
 def _is_epilogue(op: ir.Operation) -> bool:

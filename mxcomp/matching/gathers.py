@@ -23,7 +23,7 @@ from mxcomp.matching.storage import BITCASTS, is_gathered, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.inline import constant
-from mxcomp.mlir.linalg_ops import indexing_maps, iterators, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, yielded
 
 
 @dataclass(frozen=True)
@@ -210,3 +210,37 @@ def _loop(value: ir.Value) -> int | None:
     if (op := graph.producer(value, "linalg.index")) is None:
         return None
     return ir.IntegerAttr(op.attributes["dim"]).value
+
+
+def are_hidden(product: ir.Value, ids: ir.Value) -> bool:
+    """Returns whether every reader of a batch of matrices replaces those with a negative id: blocks without tokens.
+
+        %y = linalg.generic {indexing_maps = [(b, m, n) -> (b, m, n), (b, m, n) -> (b), …]} ins(%product, %ids, …) {
+        ^bb0(%p: f32, %id: i32, …):
+          %has = arith.cmpi sge, %id, %c0 : i32
+          %q = arith.select %has, %p, %zero : f32   // or anything else for %zero
+          … nothing else uses %p
+
+    A kernel need not compute such a product.
+    """
+    uses = [(use.owner.operation, use.operand_number) for use in product.uses]
+    return bool(uses) and all(_hides(op, number, ids) for op, number in uses)
+
+
+def _hides(op: ir.Operation, number: int, ids: ir.Value) -> bool:
+    maps = indexing_maps(op)
+    if maps is None or not is_elementwise(op) or number == len(op.operands) - 1:
+        return False
+    arguments = list(op.regions[0].blocks[0].arguments)
+    batch = ir.AffineMap.get(maps[number].n_dims, 0, [maps[number].results[0]])
+    of_id = [arguments[i] for i, value in enumerate(list(op.operands)[:-1]) if value == ids and maps[i] == batch]
+    users = [(use.owner.operation, use.operand_number) for use in arguments[number].uses]
+    return all(user.name == "arith.select" and at == 1 and _chooses(user, of_id) for user, at in users)
+
+
+def _chooses(select: ir.Operation, ids: list[ir.Value]) -> bool:
+    """Returns whether an `arith.select` takes its last operand where an id is negative."""
+    if (compare := graph.producer(select.operands[0], "arith.cmpi")) is None:
+        return False
+    (id_, limit), predicate = compare.operands, ir.IntegerAttr(compare.attributes["predicate"]).value
+    return predicate == arith.CmpIPredicate.sge and id_ in ids and graph.number(limit) == 0

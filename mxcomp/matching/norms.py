@@ -169,7 +169,7 @@ class _Reader:
         op = graph.producer(value)
         if op is not None and op.name in graph.RESHAPES:
             return self.node(op.operands[0])
-        if op is None or not graph.is_in_dispatch(op) or _captures(op):
+        if op is None or not graph.is_in_dispatch(op) or graph.captures(op):
             raise _UnknownError
         if is_sum(op):
             start = graph.producer(op.operands[1], "linalg.fill")
@@ -196,9 +196,3 @@ class _Reader:
         if value not in self.operands:
             self.operands.append(value)
         return Read(value, (), True)
-
-
-def _captures(op: ir.Operation) -> bool:
-    """Returns whether a body takes anything from outside but constants."""
-    taken = (graph.producer(user.operands[i]) for user, i in graph.inputs(op) if user != op)
-    return any(source is None or source.name != "arith.constant" for source in taken)

@@ -229,6 +229,12 @@ def users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
         yield first
 
 
+def captures(op: ir.Operation) -> bool:
+    """Returns whether a body takes anything from outside but constants."""
+    taken = (producer(user.operands[i]) for user, i in inputs(op) if user != op)
+    return any(source is None or source.name != "arith.constant" for source in taken)
+
+
 def inputs(op: ir.Operation) -> list[tuple[ir.Operation, int]]:
     """Yields the uses of values from outside of an operation: its own operands, and those of operations in its
     regions."""

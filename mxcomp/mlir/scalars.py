@@ -23,7 +23,8 @@ def i32(value: int) -> ir.Value:
 def constant(value: int | float, kind: ir.Type) -> ir.Value:
     """Returns a number of this type; integers may be signed or unsigned."""
     if isinstance(kind, ir.IntegerType):
-        value = int(value) - (int(value) >> (kind.width - 1) << kind.width)
+        half = 1 << kind.width - 1
+        value = (int(value) + half) % (2 * half) - half
     return arith.ConstantOp(kind, value).result
 
 
@@ -103,9 +104,10 @@ def largest(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.MaxSIOp(a, b).result
 
 
-def clamped(value: ir.Value, last: int) -> ir.Value:
-    """Returns a signed number within [0, last]."""
-    return arith.MinSIOp(arith.MaxSIOp(value, i32(0)).result, i32(last)).result
+def clamped(value: ir.Value, last: int, first: int = 0) -> ir.Value:
+    """Returns a signed number within [first, last]."""
+    above = arith.MaxSIOp(value, constant(first, value.type)).result
+    return arith.MinSIOp(above, constant(last, value.type)).result
 
 
 def packed(high: ir.Value, low: ir.Value) -> ir.Value:

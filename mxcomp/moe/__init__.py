@@ -106,12 +106,8 @@ def gather(source: ir.Value, ids: ir.Value, divisor: int = 1) -> ir.Value:
     result = build.tensor_type([*leading, *inner], build.element(source))
 
     def body(id_: ir.Value, _: ir.Value) -> ir.Value:
-        def number(value: int) -> ir.Value:
-            return arith.ConstantOp(id_.type, value).result
-
-        part = id_ if divisor == 1 else arith.DivSIOp(id_, number(divisor)).result
-        part = arith.MinSIOp(arith.MaxSIOp(part, number(0)).result, number((count or 0) - 1)).result
-        part = arith.IndexCastOp(ir.IndexType.get(), part).result
+        part = id_ if divisor == 1 else arith.DivSIOp(id_, s.constant(divisor, id_.type)).result
+        part = s.subscript(s.clamped(part, (count or 0) - 1))
         loops = [linalg.IndexOp(i).result for i in range(len(leading), result.rank)]
         return tensor.ExtractOp(source, [part, *loops]).result
 

@@ -14,8 +14,8 @@ from mxcomp.errors import InputError
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.mlir import build
+from mxcomp.mlir import scalars as s
 from mxcomp.mlir.loops import tabled
-from mxcomp.mlir.scalars import widened
 from mxcomp.ukernels import weight_only
 
 
@@ -69,17 +69,15 @@ def _check(tensors: Sequence[ir.Value], weight_format: str) -> None:
 
 def _i32(value: ir.Value) -> ir.Value:
     """Converts integers of 64 bits to 32; values that do not fit are out of range of experts, too."""
-    i32, sizes = ir.IntegerType.get_signless(32), [size or 0 for size in build.static_sizes(value)]
+    i32 = ir.IntegerType.get_signless(32)
 
     def narrow(number: ir.Value, _: ir.Value) -> ir.Value:
-        low, high = (arith.ConstantOp(number.type, bound).result for bound in (-1, 2**31 - 1))
-        return arith.TruncIOp(i32, arith.MinSIOp(arith.MaxSIOp(number, low).result, high).result).result
+        return arith.TruncIOp(i32, s.clamped(number, 2**31 - 1, -1)).result
 
-    return tabled("tj", sizes, "i32", [("tj", value)], narrow)
+    return tabled("tj", build.static_sizes(value), "i32", [("tj", value)], narrow)
 
 
 def _f32(value: ir.Value) -> ir.Value:
-    sizes = [size or 0 for size in build.static_sizes(value)]
     if str(build.element(value)) == "f32":
         return value
-    return tabled("tj", sizes, "f32", [("tj", value)], lambda number, _: widened(number))
+    return tabled("tj", build.static_sizes(value), "f32", [("tj", value)], lambda number, _: s.widened(number))

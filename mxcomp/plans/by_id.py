@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mxcomp.layout import OPERAND_NAMES, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import gathers, negative_ids
+from mxcomp.matching import gathers
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Plan
 from mxcomp.plans.tiled import Tiled
@@ -59,4 +59,4 @@ def _skips(site: Site, context: Context, plan: Tiled, gathered: tuple[int, ...])
         return False
     op = context.ops[site.index]
     found = [gathers.find(op.operands[index]) for index in gathered]
-    return all(each is not None and negative_ids.are_hidden(op.results[0], each.ids) for each in found)
+    return all(each is not None and gathers.are_hidden(op.results[0], each.ids) for each in found)

@@ -8,8 +8,8 @@
 // CHECK: %[[ALL:.+]] = tensor.extract_slice %{{.+}}[0, %[[N]], 0, 0, 0, 0, 0, 0, 0, 0] [7, 1, 2, 1, 2, 4, 2, 4, 16, 32]
 // CHECK: %[[GIVEN:.+]] = tensor.extract %[[ID]][%{{.+}}] : tensor<1xi32>
 // CHECK: %[[C0:.+]] = arith.constant 0 : i32
-// CHECK: %[[C6:.+]] = arith.constant 6 : i32
 // CHECK: %[[LOW:.+]] = arith.maxsi %[[GIVEN]], %[[C0]]
+// CHECK: %[[C6:.+]] = arith.constant 6 : i32
 // CHECK: %[[CLAMPED:.+]] = arith.minsi %[[LOW]], %[[C6]]
 // CHECK: %[[EXPERT:.+]] = arith.index_cast %[[CLAMPED]]
 // CHECK: %[[W:.+]] = tensor.extract_slice %[[ALL]][%[[EXPERT]], 0, 0, 0, 0, 0, 0, 0, 0, 0] [1, 1, 2, 1, 2, 4, 2, 4, 16, 32]
