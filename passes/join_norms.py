@@ -36,13 +36,23 @@ def run(module: ir.Operation, options: Options) -> None:
     """Puts every norm below `module` into a dispatch of its own."""
     if options.reference or not options.data_tiling:
         return
-    sums = [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and norms.is_sum(op)]
+    ops = list(graph.walk(module, bodies=False))
+    for op in ops:
+        if op.name == "tensor.dim":
+            _ask_init(op)
+    sums = [op for op in ops if op.name == "linalg.generic" and norms.is_sum(op)]
     found = list[list[ir.Operation]]()
     for total in sums:
         if not graph.is_in_dispatch(total) and not any(total in ops for ops in found):
             found.append(norms.find(total))
     for ops in filter(None, found):
         _join(ops)
+
+
+def _ask_init(dim: ir.Operation) -> None:
+    """Takes a size from what a linalg operation writes to instead of from its result, which would have a reader."""
+    while (made := graph.producer(dim.operands[0])) is not None and made.name == "linalg.generic":
+        dim.operands[0] = made.operands[ir.OpResult(dim.operands[0]).result_number - len(made.results)]
 
 
 def _join(ops: list[ir.Operation]) -> None:

@@ -19,16 +19,17 @@ After:
     %r = tensor.extract_slice %both[0, 0] [32, 128] [1, 1] : tensor<40x128xbf16> to tensor<32x128xbf16>
 
 IREE has a dispatch for each concatenation, each table, and each rotation. Rotations of as few elements as a call for
-one more token has are one, and their tables are computed for each element. Of more, tables are stored as the model
-rounds them, by one dispatch for all layers, and rotations that stand together are one kernel
-(`mxcomp.ukernels.elementwise`), which also transposes other parts of what they are computed from, such as values.
-Those whose sizes are known at run time only stay as they are.
+one more token has are one, and their tables are computed for each element. Of more, and of a dynamic number, tables are
+stored as the model rounds them, by one dispatch for all layers, and rotations of a known number that stand together are
+one kernel (`mxcomp.ukernels.elementwise`), which also transposes other parts of what they are computed from, such as
+values.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 
 from iree.compiler import ir
@@ -36,6 +37,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
 from mxcomp.matching import updates
+from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import attributes, build, composing, graph, linalg
 from mxcomp.mlir.build import is_narrow
 from mxcomp.options import Options
@@ -75,12 +77,13 @@ def _roots(module: ir.Operation) -> list[ir.Operation]:
 
 
 def _halves(op: ir.Operation) -> bool:
-    """Returns whether a concatenation outside of dispatches is of two halves of rows of floats, of known sizes."""
+    """Returns whether a concatenation outside of dispatches is of two halves of rows of floats, of a known size."""
     sizes, kind = build.static_sizes(op.results[0]), build.element(op.results[0])
     is_last = ir.IntegerAttr(op.attributes["dim"]).value == len(sizes) - 1
-    is_known = None not in sizes and isinstance(kind, ir.FloatType) and not is_narrow(kind)
+    is_known = None not in sizes[-1:] and sizes.count(None) <= 1
+    is_wide = isinstance(kind, ir.FloatType) and not is_narrow(kind)
     alike = len({tuple(build.static_sizes(each)) for each in op.operands}) == 1
-    return is_last and is_known and alike and len(op.operands) == 2 and not graph.is_in_dispatch(op)
+    return is_last and is_known and is_wide and alike and len(op.operands) == 2 and not graph.is_in_dispatch(op)
 
 
 def _root(concat: ir.Operation) -> ir.Operation | None:
@@ -132,7 +135,8 @@ def _stand_together(group: list[ir.Operation], root: ir.Operation) -> bool:
 
 
 def _elements(op: ir.Operation) -> int:
-    return math.prod(size or 0 for size in build.static_sizes(op.results[0]))
+    """Returns the number of elements; of a dynamic one, more than are few."""
+    return math.prod(size or 2 * _FEW for size in build.static_sizes(op.results[0]))
 
 
 def _fuse(roots: list[ir.Operation]) -> bool:
@@ -213,7 +217,8 @@ def _last(ops: list[ir.Operation]) -> ir.Operation:
 
 def _are_alike(tables: list[ir.Operation]) -> bool:
     """Returns whether tables of one shape can be computed where the last of them stands."""
-    if not tables or len({(op.block, *build.static_sizes(op.results[0])) for op in tables}) > 1:
+    sizes, ranks = Sizes(), {len(build.static_sizes(op.results[0])) for op in tables}
+    if len(ranks) != 1 or len({(op.block, *map(partial(sizes.of, op.results[0]), range(*ranks))) for op in tables}) > 1:
         return False
     last = _last(tables)
     behind = (graph.in_block(use.owner.operation, last.block) for op in tables for use in op.results[0].uses)
@@ -230,15 +235,23 @@ def _tables(values: list[ir.Value]) -> list[ir.Value]:
         return [elements.at(value, place) for value in values]
 
     maps = [ir.AffineMap.get_identity(rank)] * len(kinds)
-    with build.dispatch_region(kinds, []) as region:
-        op = build.generics(kinds, [], [build.empty(kind) for kind in kinds], maps, ["parallel"] * rank, body)
+    sizes = _dynamic(values[0])
+    with build.dispatch_region(kinds, sizes * len(kinds)) as region:
+        empty = [build.empty(kind, sizes) for kind in kinds]
+        op = build.generics(kinds, [], empty, maps, ["parallel"] * rank, body)
         region.returned = list(op.results)
     return region.results
 
 
 def _generated(result: ir.Value) -> ir.Value:
     elements = composing.Elements()
-    return build.generate(ir.RankedTensorType(result.type), lambda place: elements.at(result, place))
+    return build.generate(ir.RankedTensorType(result.type), lambda place: elements.at(result, place), _dynamic(result))
+
+
+def _dynamic(result: ir.Value) -> list[ir.Value]:
+    """Returns the dynamic sizes of a linalg operation's result, as known in front of it."""
+    *_, init = result.owner.operation.operands
+    return build.dynamic_sizes(init)
 
 
 def _together_in_rows(results: list[ir.Value]) -> list[ir.Value]:

@@ -38,7 +38,7 @@ def packed_functions() -> dict[str, ir.FunctionType]:
     return {QUANTISE: quantise_type(), BLOCKS_IN_ROW: index, MULTIPLE: index}
 
 
-def row_types(shape: Sequence[int], blocks: int, rows: int) -> list[ir.RankedTensorType]:
+def row_types(shape: Sequence[int | None], blocks: int, rows: int) -> list[ir.RankedTensorType]:
     """Returns the types of packed elements and scales of so many blocks and rows, with other dimensions in front."""
     shapes = [blocks, rows, CODE_BYTES], [blocks // STEPS, rows, STEPS]
     return [build.tensor_type([*shape, *each], "i8") for each in shapes]
@@ -46,13 +46,13 @@ def row_types(shape: Sequence[int], blocks: int, rows: int) -> list[ir.RankedTen
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """Rows of so many blocks, of 16 bits an element, padded to so many units.
+    """Rows of so many blocks, of 16 bits an element, padded to so many units; None: a number that the program knows.
 
     `vectors` are the bits of what they are multiplied by, and the like; `functions` a module of what is called.
     """
 
-    rows: int
-    units: int
+    rows: int | None
+    units: int | None
     blocks: int
     sums: int
     vectors: tuple[int, ...]
@@ -81,15 +81,16 @@ class NormalisedRows:
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         """The words of rows, and of each vector, in one dimension."""
-        counts = (self.rows * self.blocks, *(self.blocks for _ in self.vectors))
-        return [build.tensor_type([count * size], "i32") for count, size in zip(counts, self.words, strict=True)]
+        rows, *vectors = (self.blocks * size for size in self.words)
+        counts = [None if self.rows is None else self.rows * rows, *vectors]
+        return [build.tensor_type([count], "i32") for count in counts]
 
     @property
     def along(self) -> tuple[int, ...]:
         """The dimensions of results that workgroups have parts of: rows, and units where there are several."""
         return (1,) if self.units == 1 else (0, 2)
 
-    def result_types(self, units: int, rows: int) -> list[ir.RankedTensorType]:
+    def result_types(self, units: int | None, rows: int) -> list[ir.RankedTensorType]:
         """Returns the types of elements and of scales of so many units and rows of each."""
         return row_types([units] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, rows)
 
@@ -98,9 +99,11 @@ class NormalisedRows:
         results = self.result_types(1, 1)
 
         def write(row: Index, given: Values, threads: builder.Threads) -> None:
+            of_row = self.blocks * self.words[0]
+            count = Index.of(build.dim(given[0], 0)) // of_row if self.rows is None else self.rows
             buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.inputs)]]
             sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
-            threads.keep(_Row(self, row, threads.number, buffers, sums).stored(threads.outs))
+            threads.keep(_Row(self, row, row < count, threads.number, buffers, sums).stored(threads.outs))
 
         return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, self.functions)
 
@@ -108,9 +111,11 @@ class NormalisedRows:
 class _Row:
     """Writes what a thread does for a row."""
 
-    def __init__(self, spec: NormalisedRows, row: Index, thread: Index, buffers: Values, sums: Values) -> None:
+    def __init__(
+        self, spec: NormalisedRows, row: Index, is_row: ir.Value, thread: Index, buffers: Values, sums: Values
+    ) -> None:
         self.spec, self.buffers, self.sums = spec, buffers, sums
-        self.row, self.is_row = select(row < spec.rows, row, 0), row < spec.rows
+        self.row, self.is_row = select(is_row, row, 0), is_row
         self.wave, self.lane = (thread // LANES).here, (thread % LANES).here
         self.quarter, first = thread % _PARTS, (thread // _PARTS).here
         count = spec.tiles * STEPS * BLOCKS

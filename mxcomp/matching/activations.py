@@ -160,9 +160,9 @@ def _made(found: Activations) -> ir.Operation | None:
 
 
 def _is_read_alone(source: ir.Value, found: Activations) -> bool:
-    """Returns whether nothing reads a value but what quantises activations."""
+    """Returns whether nothing reads elements of a value but what quantises activations."""
     own = {reading.user for reading in found.producer.readings} if found.producer else set()
-    return all(user in own for user in graph.readers(source, graph.VIEWS))
+    return all(user in own or user.name == "tensor.dim" for user in graph.readers(source, graph.VIEWS))
 
 
 def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Problem) -> Activations | str:

@@ -41,7 +41,7 @@ class Elements:
         self._known: dict[tuple[ir.Value, tuple[ir.Value, ...]], ir.Value] = {}
 
     def at(self, value: ir.Value, place: Place) -> ir.Value:
-        """Returns the element of a tensor of static sizes."""
+        """Returns the element of a tensor, of whose dimensions that are put together only the first may be dynamic."""
         key = value, tuple(place)
         if key not in self._known:
             self._known[key] = self._built(value, place)
@@ -74,20 +74,20 @@ class Elements:
     def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
         return inline(op, operands)
 
-    def expansion(self, op: ir.Operation, place: Place) -> ir.Value:
-        sizes = build.static_sizes(op.results[0])
-        groups = reassociation(op)
-        return self.at(op.operands[0], [_joined([place[i] for i in g], [sizes[i] or 1 for i in g]) for g in groups])
+    def expansion(self, op: ir.Operation, place: Place) -> ir.Value | None:
+        if (groups := _groups(op, op.results[0])) is None:
+            return None
+        places = iter(place)
+        return self.at(op.operands[0], [_joined([next(places) for _ in sizes], sizes) for sizes in groups])
 
-    def collapse(self, op: ir.Operation, place: Place) -> ir.Value:
-        sizes = build.static_sizes(op.operands[0])
-        groups = zip(reassociation(op), place, strict=True)
-        return self.at(op.operands[0], [e for g, at in groups for e in split(at, [sizes[i] or 1 for i in g])])
+    def collapse(self, op: ir.Operation, place: Place) -> ir.Value | None:
+        if (groups := _groups(op, op.operands[0])) is None:
+            return None
+        return self.at(op.operands[0], [e for g, at in zip(groups, place, strict=True) for e in split(at, g)])
 
     def slice(self, op: ir.Operation, place: Place) -> ir.Value | None:
         offsets, _, strides = graph.slicing(op)
-        is_static = len(op.operands) == 1 and len(offsets) == len(place)
-        if not is_static:
+        if build.DYNAMIC in (*offsets, *strides) or len(offsets) != len(place):
             return None
         where = zip(place, offsets, strides, strict=True)
         return self.at(op.operands[0], [_scaled(at, stride, offset) for at, offset, stride in where])
@@ -165,6 +165,17 @@ def is_in_pieces(value: ir.Value, width: int) -> bool:
     return op is None or op.name not in _FOLLOWED or all(is_in_pieces(each, width) for each in operands)
 
 
+def _groups(op: ir.Operation, value: ir.Value) -> list[list[int | None]] | None:
+    """Returns the sizes of dimensions that a reshape puts together, or one that it splits.
+
+    None if a dynamic one is inside of another.
+    """
+    sizes = build.static_sizes(value)
+    groups = [[sizes[i] for i in group] for group in reassociation(op)]
+    inner = (size for group in groups for i, size in enumerate(group) if any(each != 1 for each in group[:i]))
+    return None if None in inner else groups
+
+
 def followed(value: ir.Value) -> list[ir.Operation]:
     """Returns the operations that elements of a tensor are followed through, users before producers."""
     found, pending = dict[ir.Operation, None](), [value]
@@ -188,14 +199,17 @@ def _inputs(op: ir.Operation) -> list[ir.Value]:
     return list(op.operands)[:-1] if op.name.startswith("linalg.") else list(op.operands)
 
 
-def split(at: ir.Value, sizes: Sequence[int]) -> list[ir.Value]:
-    """Returns the subscripts of the element of this number, in order, of a tensor of these sizes."""
+def split(at: ir.Value, sizes: Sequence[int | None]) -> list[ir.Value]:
+    """Returns the subscripts of the element of this number, in order, of a tensor of these sizes.
+
+    Only the first that is not 1 may be dynamic.
+    """
     found = []
     for i, size in enumerate(sizes):
-        inner = math.prod(sizes[i + 1 :])
+        inner = math.prod(each or 0 for each in sizes[i + 1 :])
         whole = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(0), inner)
-        is_outermost = math.prod(sizes[:i]) == 1
-        expr = ir.AffineExpr.get_constant(0) if size == 1 else whole if is_outermost else whole % size
+        is_outermost = all(each == 1 for each in sizes[:i])
+        expr = ir.AffineExpr.get_constant(0) if size == 1 else whole if is_outermost else whole % (size or 0)
         found.append(build.apply(expr, [at]))
     return found
 
@@ -207,10 +221,10 @@ def subscript(expr: ir.AffineExpr, loops: Mapping[int, ir.Value]) -> ir.Value:
     return build.constant_index(ir.AffineConstantExpr(expr).value)
 
 
-def _joined(place: Place, sizes: Sequence[int]) -> ir.Value:
+def _joined(place: Place, sizes: Sequence[int | None]) -> ir.Value:
     expr = ir.AffineExpr.get_constant(0)
     for i, size in enumerate(sizes):
-        expr = expr * size + ir.AffineExpr.get_dim(i) if size != 1 else expr
+        expr = expr * (size or 0) + ir.AffineExpr.get_dim(i) if size != 1 else expr
     return build.apply(expr, place)
 
 

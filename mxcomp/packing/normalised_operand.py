@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,13 +13,17 @@ from mxcomp.layout.problem import Problem
 from mxcomp.layout.units import MFMA, STEPS, UNIT_ROWS
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.mlir.attributes import PACKS
 from mxcomp.packing import block_quantiser, standing
+from mxcomp.packing.runtime_sizes import RuntimeSizes
+from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.normalised_rows import CODE_BYTES, NormalisedRows
 
 
-def fits(found: Activations | str, layout: DataTiledLayout, problem: Problem) -> bool:
+def fits(found: Activations | str, layout: DataTiledLayout, sizes: RuntimeSizes) -> bool:
     """Returns whether a norm or attention is in front of so many rows of 16 bits, whose blocks a lane has whole."""
+    problem = sizes.problem
     if isinstance(found, str) or layout.units is None or layout.lhs_row_lines:
         return False
     kind, is_unit = problem.types[LHS], layout.intrinsics_k == STEPS
@@ -28,36 +31,49 @@ def fits(found: Activations | str, layout: DataTiledLayout, problem: Problem) ->
         is_unit = is_unit and _is_whole(found.batches, layout, problem)
     elif found.norm is None:
         is_unit = is_unit and found.made is not None and problem.m == UNIT_ROWS and layout.units[LHS] == 1
-    return (
-        is_unit and bool(problem.m) and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
-    )
+    fits_buffer = _most_rows(sizes) * (problem.k or 0) * found.bits // 8 <= MOST_BYTES
+    return is_unit and fits_buffer and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
+
+
+def _most_rows(sizes: RuntimeSizes) -> int:
+    known = assumed(sizes.values["m"]) if sizes.problem.m is None else None
+    return sizes.problem.m or (MOST_BYTES if known is None else known.high)
 
 
 def _is_whole(batches: int, layout: DataTiledLayout, problem: Problem) -> bool:
     """Returns whether heads of rows fill K tiles; of several batches, rows of each fill units, all of them tiles."""
     rows = problem.m or 0
     is_filled = batches == 1 or (rows // batches % UNIT_ROWS == 0 and rows % layout.workgroup_tile[0] == 0)
-    return is_filled and (problem.k or 0) % layout.workgroup_tile[2] == 0
+    return bool(rows) and is_filled and (problem.k or 0) % layout.workgroup_tile[2] == 0
 
 
-def pack(found: Activations, layout: DataTiledLayout, problem: Problem) -> tuple[ir.Value, ir.Value]:
+def pack(found: Activations, layout: DataTiledLayout, sizes: RuntimeSizes) -> tuple[ir.Value, ir.Value]:
     """Returns elements and scales of LHS, packed as by `stored_operand.pack`."""
-    norm, rows = found.norm, problem.m or 0
+    norm, problem = found.norm, sizes.problem
     if found.made is not None:
         return _by_maker(found, found.made, layout, problem)
     assert norm is not None and layout.units is not None
-    tiles = -(-rows // (layout.units[LHS] * UNIT_ROWS))
-    blocks = (problem.k or 0) // problem.block
+    units, blocks = layout.units[LHS], (problem.k or 0) // problem.block
+    tiles = sizes.of(LHS).taken(units * UNIT_ROWS)
+    count = None if problem.m is None else units * -(-problem.m // (units * UNIT_ROWS))
     vectors = tuple(build.element(value).width for value in norm.operands[1:])
     text = block_quantiser.text(found, blocks, in_order=True)
-    kernel = NormalisedRows(rows, tiles * layout.units[LHS], blocks, len(norm.sums), vectors, text)
-    taken = [
-        build.bitcast(value, build.tensor_type((math.prod(kind.shape),), "i32"))
-        for value, kind in zip(norm.operands, kernel.inputs, strict=True)
-    ]
+    kernel = NormalisedRows(problem.m, count, blocks, len(norm.sums), vectors, text)
+    rows, *others = zip(norm.operands, kernel.inputs, strict=True)
+    taken = [_words(*rows, sizes), *(build.bitcast(*each) for each in others)]
     results = kernel.result_types(kernel.units, UNIT_ROWS)
-    packed = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along)
-    return _as_packed(packed, layout, (kernel.units, kernel.tiles))
+    of_units = [build.times(each, units) for each in tiles]
+    packed = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along, sizes=of_units)
+    return _as_packed(packed, layout, (kernel.units, kernel.tiles), of_units, tiles)
+
+
+def _words(rows: ir.Value, kind: ir.RankedTensorType, sizes: RuntimeSizes) -> ir.Value:
+    """Returns rows as words, a number that is known to fit into a buffer."""
+    if kind.has_static_shape:
+        return build.bitcast(rows, kind)
+    words = (sizes.problem.k or 0) * build.element(rows).width // 32
+    count = assume(build.times(sizes.values["m"], words), Range(words, _most_rows(sizes) * words))
+    return build.bitcast(rows, kind, [sizes.values["m"]], [count])
 
 
 def _by_maker(
@@ -88,14 +104,21 @@ def _by_maker(
 
 
 def _as_packed(
-    packed: Sequence[ir.Value], layout: DataTiledLayout, outer: tuple[int, int]
+    packed: Sequence[ir.Value],
+    layout: DataTiledLayout,
+    outer: tuple[int | None, int],
+    units: Sequence[ir.Value] = (),
+    tiles: Sequence[ir.Value] = (),
 ) -> tuple[ir.Value, ir.Value]:
-    """Returns elements and scales of so many tiles with the dimensions of packed operands."""
-    elements, scales = (
-        _shaped(value, layout.multiplied_shape(index, layout.packed_shape(index, outer)), kind)
-        for value, index, kind in zip(packed, (LHS, LHS + LHS_SCALE), ("i8", "f8E8M0FNU"), strict=True)
-    )
-    return elements, scales
+    """Returns elements and scales of so many tiles with the dimensions of packed operands.
+
+    `units` are the dynamic sizes that both have, `tiles` those that they get.
+    """
+    shapes = [layout.multiplied_shape(i, layout.packed_shape(i, outer)) for i in (LHS, LHS + LHS_SCALE)]
+    elements, scales = packed
+    stored = build.tensor_type((*shapes[0][:-1], CODE_BYTES), "i8")
+    scale = build.tensor_type(shapes[1], "f8E8M0FNU")
+    return build.bitcast(elements, stored, units, tiles), build.bitcast(scales, scale, units, tiles)
 
 
 @dataclass(frozen=True)
@@ -111,14 +134,3 @@ class _Completed:
 
     def text(self) -> str:
         return block_quantiser.completed_text(self.function, self.functions)
-
-
-def _shaped(value: ir.Value, shape: tuple[int | None, ...], element: str) -> ir.Value:
-    """Returns bytes with the dimensions of a packed operand."""
-    flat = build.flat(value)
-    if element != "i8":
-        flat = build.bitcast(flat, build.tensor_type(build.static_sizes(flat), element))
-    sizes = list(shape)
-    if element == "i8":
-        sizes[-1] = CODE_BYTES
-    return build.expand(flat, sizes)

@@ -127,9 +127,9 @@ class Packer:
             producer, source, of = computed
             is_lhs = index == LHS and of is None
             found = activations.find(sources[LHS], sources[LHS_SCALE], sizes.problem, True) if is_lhs else ""
-            if self._regions and normalised_operand.fits(found, layout, sizes.problem):
+            if self._regions and normalised_operand.fits(found, layout, sizes):
                 assert isinstance(found, Activations)
-                return normalised_operand.pack(found, layout, sizes.problem)
+                return normalised_operand.pack(found, layout, sizes)
             return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
 
     def _parts(self, index: int, source: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], DataTiledLayout]:

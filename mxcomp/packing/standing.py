@@ -71,7 +71,7 @@ def dispatch(
     """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
     It is that of the dimension `along` of results, or of several, which each result may have in other places. A
-    workgroup takes as much of these as `tile` says, by default one. `sizes` are dynamic ones of the result.
+    workgroup takes as much of these as `tile` says, by default one. `sizes` are the dynamic ones of each result.
 
     `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
     told of the function.
@@ -80,7 +80,7 @@ def dispatch(
     if (producer := graph.producer(first)) is None or producer.name != _REGION:
         # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(first), *others]
-    with build.dispatch_region(results, list(sizes)) as region:
+    with build.dispatch_region(results, [*sizes] * len(results)) as region:
         pairs = zip(inits or [None] * len(results), results, strict=True)
         inits = [build.zero_filled(result, sizes) if init is None else init for init, result in pairs]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]

@@ -54,7 +54,8 @@ def summed(x: ir.Value) -> ir.Value:
     loops = [ir.AffineExpr.get_dim(0), ir.AffineExpr.get_constant(0)]
     maps = [ir.AffineMap.get_identity(2), ir.AffineMap.get(2, 0, loops)]
     kind = build.tensor_type((build.static_sizes(x)[0], 1), "f32")
-    return build.generic(kind, [x], build.zero_filled(kind), maps, ["parallel", "reduction"], mx.add).results[0]
+    zeros = build.zero_filled(kind, build.dynamic_sizes(x))
+    return build.generic(kind, [x], zeros, maps, ["parallel", "reduction"], mx.add).results[0]
 
 
 def norm(case: Case, x: ir.Value, *vectors: ir.Value) -> ir.Value:
@@ -81,7 +82,7 @@ def norm(case: Case, x: ir.Value, *vectors: ir.Value) -> ir.Value:
     return mx.elementwise(finished, centred, of_rows, *vectors, result="bf16")
 
 
-def program(case: Case, returns_norm: bool = False, **how: Any) -> Program:
+def program(case: Case, returns_norm: bool = False, is_dynamic: bool = False, **how: Any) -> Program:
     def layer(x: ir.Value, *given: ir.Value) -> list[ir.Value]:
         y = norm(case, x, *given[: case.vectors])
         matrices = given[case.vectors :]
@@ -92,7 +93,8 @@ def program(case: Case, returns_norm: bool = False, **how: Any) -> Program:
 
     matrix = (f"{case.n}x{case.k // 2}xi8", f"{case.n}x{case.k // 32}xi8")
     vectors = [f"{case.k}x{case.weights}"] * case.vectors
-    return mxcomp.compile(mx.module(layer, f"{case.rows}x{case.k}xbf16", *vectors, *matrix * case.matrices), **how)
+    rows = "?" if is_dynamic else case.rows
+    return mxcomp.compile(mx.module(layer, f"{rows}x{case.k}xbf16", *vectors, *matrix * case.matrices), **how)
 
 
 def arguments(case: Case, seed: int, is_exact: bool) -> list[NDArray[Any]]:
@@ -161,6 +163,22 @@ def test_rows_that_are_packed(case: Case) -> None:
     np.testing.assert_array_equal(*(each.run(*exact)[0].view(np.uint16) for each in (packed, apart)))
     y, values = packed.run(*drawn)[0].astype(np.float64), expected(case, drawn)
     assert np.linalg.norm(y - values) <= 4e-3 * np.linalg.norm(values)
+
+
+@pytest.mark.parametrize("kind", ["rms", pytest.param("layer", marks=pytest.mark.slow)])
+def test_any_number_of_rows_that_are_packed(kind: str) -> None:
+    case = Case(1, 288, 544, kind)
+    packed, apart = (
+        program(case, returns_norm=reads, is_dynamic=True, versions="off", fuse_quantisers="off")
+        for reads in (False, True)
+    )
+    assert len(packed.report.launches) == len(apart.report.launches) - 1
+    for rows in (1, 70):
+        of = replace(case, rows=rows)
+        exact, drawn = (arguments(of, 0, is_exact) for is_exact in (True, False))
+        np.testing.assert_array_equal(*(each.run(*exact)[0].view(np.uint16) for each in (packed, apart)))
+        y, values = packed.run(*drawn)[0].astype(np.float64), expected(of, drawn)
+        assert np.linalg.norm(y - values) <= 4e-3 * np.linalg.norm(values)
 
 
 @pytest.mark.parametrize("case", [Case(1, 64, 1056), Case(3, 64, 512, "layer", "f32", matrices=2)], ids=str)

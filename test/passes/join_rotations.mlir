@@ -298,14 +298,56 @@ util.func public @odd(%x: tensor<16x4096x6xf32>) -> tensor<16x4096x6xf32> {
   util.return %c : tensor<16x4096x6xf32>
 }
 
-// These stay: halves of unlike sizes, halves of columns, of tensors that are no slices, and of unknown sizes.
+// So are those of rows whose number the program knows.
+
+// CHECK-LABEL: util.func public @rows(
+// CHECK: %[[BOTH:.+]]:2 = flow.dispatch.region -> (tensor<?x64xf32>{%{{.+}}}, tensor<?x64xf32>{%{{.+}}})
+// CHECK: math.sin
+// CHECK: math.cos
+// CHECK: flow.return
+// CHECK: linalg.generic {{.*}} outs({{.*}} : tensor<?x64xf32>)
+// CHECK-DAG: tensor.extract %[[BOTH]]#0
+// CHECK-DAG: tensor.extract %[[BOTH]]#1
+// CHECK-NOT: tensor.concat
+// CHECK: util.return
+util.func public @rows(%x: tensor<?x64xf32>, %angles: tensor<?x32xf32>, %n: index) -> tensor<?x64xf32> {
+  %twice = tensor.concat dim(1) %angles, %angles : (tensor<?x32xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
+  %none = tensor.empty(%n) : tensor<?x64xf32>
+  %cos = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%twice : tensor<?x64xf32>) outs(%none : tensor<?x64xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.cos %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x64xf32>
+  %sin = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%twice : tensor<?x64xf32>) outs(%none : tensor<?x64xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = math.sin %in : f32
+    linalg.yield %0 : f32
+  } -> tensor<?x64xf32>
+  %x0 = tensor.extract_slice %x[0, 0] [%n, 32] [1, 1] : tensor<?x64xf32> to tensor<?x32xf32>
+  %x1 = tensor.extract_slice %x[0, 32] [%n, 32] [1, 1] : tensor<?x64xf32> to tensor<?x32xf32>
+  %xt = tensor.concat dim(1) %x1, %x0 : (tensor<?x32xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
+  %r = linalg.generic {indexing_maps = [#all, #all, #all, #all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %cos, %xt, %sin : tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x64xf32>)
+      outs(%none : tensor<?x64xf32>) {
+  ^bb0(%a: f32, %c: f32, %b: f32, %s: f32, %out: f32):
+    %0 = arith.mulf %a, %c : f32
+    %1 = arith.mulf %b, %s : f32
+    %2 = arith.addf %0, %1 : f32
+    linalg.yield %2 : f32
+  } -> tensor<?x64xf32>
+  util.return %r : tensor<?x64xf32>
+}
+
+// These stay: halves of unlike sizes, halves of columns, of tensors that are no slices, and of two unknown sizes.
 
 // CHECK-LABEL: util.func public @left(
 // CHECK-COUNT-4: tensor.concat
 // CHECK-NOT: linalg.generic
 // CHECK: util.return
-util.func public @left(%x: tensor<4x64xf32>, %y: tensor<4x64xf32>, %z: tensor<?x64xf32>, %n: index)
-    -> (tensor<4x64xf32>, tensor<4x64xf32>, tensor<4x128xf32>, tensor<?x64xf32>) {
+util.func public @left(%x: tensor<4x64xf32>, %y: tensor<4x64xf32>, %z: tensor<?x?x64xf32>, %n: index)
+    -> (tensor<4x64xf32>, tensor<4x64xf32>, tensor<4x128xf32>, tensor<?x?x64xf32>) {
   %a = tensor.extract_slice %x[0, 0] [4, 16] [1, 1] : tensor<4x64xf32> to tensor<4x16xf32>
   %b = tensor.extract_slice %x[0, 16] [4, 48] [1, 1] : tensor<4x64xf32> to tensor<4x48xf32>
   %unlike = tensor.concat dim(1) %b, %a : (tensor<4x48xf32>, tensor<4x16xf32>) -> tensor<4x64xf32>
@@ -313,8 +355,8 @@ util.func public @left(%x: tensor<4x64xf32>, %y: tensor<4x64xf32>, %z: tensor<?x
   %d = tensor.extract_slice %x[2, 0] [2, 64] [1, 1] : tensor<4x64xf32> to tensor<2x64xf32>
   %columns = tensor.concat dim(0) %d, %c : (tensor<2x64xf32>, tensor<2x64xf32>) -> tensor<4x64xf32>
   %whole = tensor.concat dim(1) %x, %y : (tensor<4x64xf32>, tensor<4x64xf32>) -> tensor<4x128xf32>
-  %e = tensor.extract_slice %z[0, 0] [%n, 32] [1, 1] : tensor<?x64xf32> to tensor<?x32xf32>
-  %f = tensor.extract_slice %z[0, 32] [%n, 32] [1, 1] : tensor<?x64xf32> to tensor<?x32xf32>
-  %unknown = tensor.concat dim(1) %f, %e : (tensor<?x32xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
-  util.return %unlike, %columns, %whole, %unknown : tensor<4x64xf32>, tensor<4x64xf32>, tensor<4x128xf32>, tensor<?x64xf32>
+  %e = tensor.extract_slice %z[0, 0, 0] [%n, %n, 32] [1, 1, 1] : tensor<?x?x64xf32> to tensor<?x?x32xf32>
+  %f = tensor.extract_slice %z[0, 0, 32] [%n, %n, 32] [1, 1, 1] : tensor<?x?x64xf32> to tensor<?x?x32xf32>
+  %unknown = tensor.concat dim(2) %f, %e : (tensor<?x?x32xf32>, tensor<?x?x32xf32>) -> tensor<?x?x64xf32>
+  util.return %unlike, %columns, %whole, %unknown : tensor<4x64xf32>, tensor<4x64xf32>, tensor<4x128xf32>, tensor<?x?x64xf32>
 }
