@@ -33,9 +33,13 @@ def flat(packed: Sequence[ir.Value], layout: DataTiledLayout) -> list[ir.Value]:
 
 
 def accumulate(
-    lhs: Sequence[ir.Value], each_rhs: Sequence[Sequence[ir.Value]], tiled: ir.RankedTensorType, launch: Launch
-) -> list[ir.Value]:
-    """Returns accumulator tiles, of type `tiled`, of `flat` operands: elements and scales of LHS, and of each RHS."""
+    lhs: Sequence[ir.Value], each_rhs: Sequence[Sequence[ir.Value]], tiled: ir.RankedTensorType, launch: Launch,
+    counts: list[ir.Value],
+) -> list[ir.Value]:  # fmt: skip
+    """Returns accumulator tiles, of type `tiled`, of `flat` operands: elements and scales of LHS, and of each RHS.
+
+    `counts` are those of tiles where dynamic.
+    """
     count = len(each_rhs)
     *result, k, left, left_scale, right, right_scale = range(_LOOPS)
     m, n, units_m, units_n, *_ = result
@@ -43,7 +47,8 @@ def accumulate(
         [(m, units_m, k, each) for each in (left, left_scale)],
         [(n, units_n, k, each) for each in (right, right_scale)],
     )
-    inputs, accs = [*lhs, *(value for rhs in each_rhs for value in rhs)], [build.zero_filled(tiled) for _ in each_rhs]
+    inputs = [*lhs, *(value for rhs in each_rhs for value in rhs)]
+    accs = [build.zero_filled(tiled, counts) for _ in each_rhs]
     op = standing.generic([tiled] * count, inputs, accs, [*rows, *columns * count, *[result] * count], len(result))
     result_tiles.annotate(op, launch, [1, 1] + [0] * (_LOOPS - 2), False, UNROLL)
     return list(op.results)

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from iree.compiler import ir
 
-from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.options import FASTEST
 from mxcomp.packing import dual_matmul
@@ -27,6 +27,7 @@ from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.registry import Registry
 from mxcomp.selection.ranking import Candidate, candidate
 from mxcomp.ukernels import dual_packed
+from mxcomp.ukernels.waves import BEYOND
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class DualPacked(Joint):
             return ""
         if problem.batch or problem.dynamic:
             return ""
-        candidates = [each for each in registry.runnable(dual_packed.INSTANCES) if _takes(each, problem)]
+        candidates = [each for each in registry.runnable(dual_packed.INSTANCES) if takes(each, problem)]
         named = next((each for each in candidates if each.name == options.ukernels), None)
         size = min(each.result_bytes for each in (site, context.sites[site.partner]))  # both choose the same
         timed = {each: found for each in candidates if (found := _timed(each, problem, size, registry)) is not None}
@@ -86,12 +87,13 @@ class DualPacked(Joint):
             [of.packed[operand], of.packed[scale]]
             for of, operand, scale in ((matmul, LHS, LHS_SCALE), (matmul, RHS, RHS_SCALE), (other, RHS, RHS_SCALE))
         )
-        return dual_matmul.accumulate(lhs, each_rhs, self.tiles(matmul).accumulators, self)
+        counts = self.counts(matmul).of(ACC)
+        return dual_matmul.accumulate(lhs, each_rhs, self.tiles(matmul).accumulators, self, counts)
 
 
-def _takes(instance: dual_packed.Instance, problem: Problem) -> bool:
-    """Returns whether an instance computes problems alike two at a time."""
-    m, n, k = (problem.sizes[axis] or 0 for axis in "mnk")
+def takes(instance: dual_packed.Instance, problem: Problem) -> bool:
+    """Returns whether an instance computes problems alike two at a time; a dynamic M has any number of tiles."""
+    m, n, k = (problem.sizes[axis] or BEYOND for axis in "mnk")
     return instance.types == problem.types and instance.covers(m, n, k)
 
 

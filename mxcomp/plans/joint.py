@@ -44,7 +44,19 @@ class Joint(Tiled):
 
     def replacement(self, pair: Pair, joined: ir.Value, building: Building) -> ir.Value:
         """Returns what takes the place of the result of `pair`, whose epilogue reads `joined` of the other one."""
-        return _dispatch(self, pair, joined)
+        return self.together(pair, joined)
+
+    def together(self, pair: Pair, joined: ir.Value) -> ir.Value:
+        """Returns one dispatch of both; the epilogue of the first reads `joined` of the other."""
+        matmul, another, other = pair
+        limits, tiles = self.hidden(matmul), self.tiles(matmul)
+        known = [limit for limit in limits if limit is not None]
+        with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:
+            counts = self.counts(matmul)
+            tiled, other_tiles = self.of_both(matmul, other)
+            tiled = self.finished(matmul, tiled, counts, {joined: another.finished(other, other_tiles, counts)})
+            region.returned = [result_tiles.unpack(tiled, tiles, counts.of(ACC), limits)]
+        return self.cast(matmul, region.results[0])
 
     @classmethod
     def slower(cls, found: Proposal) -> str:
@@ -117,16 +129,3 @@ def _finish(first: tuple[Tiled, Matmul], second: tuple[Tiled, Matmul], joined: i
 
 Pair: TypeAlias = tuple[Matmul, Joint, Matmul]
 """A matmul with an epilogue that reads another one's result, and that one and its plan."""
-
-
-def _dispatch(plan: Joint, pair: Pair, joined: ir.Value) -> ir.Value:
-    """Returns one dispatch of both; the epilogue of the first reads `joined` of the other."""
-    matmul, another, other = pair
-    limits, tiles = plan.hidden(matmul), plan.tiles(matmul)
-    known = [limit for limit in limits if limit is not None]
-    with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:
-        counts = plan.counts(matmul)
-        tiled, other_tiles = plan.of_both(matmul, other)
-        tiled = plan.finished(matmul, tiled, counts, {joined: another.finished(other, other_tiles, counts)})
-        region.returned = [result_tiles.unpack(tiled, tiles, counts.of(ACC), limits)]
-    return plan.cast(matmul, region.results[0])

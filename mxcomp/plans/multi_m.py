@@ -18,7 +18,7 @@ from iree.compiler.dialects import arith
 from mxcomp.layout import RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import VERSIONS
-from mxcomp.options import FASTEST
+from mxcomp.options import FASTEST, Options
 from mxcomp.packing import stored_operand
 from mxcomp.packing.packer import Packing, part_location
 from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, is_for, padded_units
@@ -60,14 +60,17 @@ class MultiM(Tiled):
         names = [f"{each.ukernel} up to M = {max_m}" for max_m, each in plans[:-1]]
         us = f"modelled {found.us:.1f} µs, a geometric mean, against {found.alone_us:.1f} with one"
         plan = cls.of_versions(plans, note=f"{', '.join(names)}; {us}")
-        m, n, k = plan.packing.layout.workgroup_tile
-        padding = m * max((each.layout.units or (1, 1))[0] for _, each in plans), n, k
-        return Proposal(plan.bounded(problem, options, padding), found.us, found.alone_us)
+        return Proposal(plan.bounded(problem, options), found.us, found.alone_us)
 
     @classmethod
     def of_versions(cls, plans: Sequence[tuple[int | None, Tiled]], **entries: Any) -> Self:
         """Returns the plan of several versions, with these additional entries."""
         return cls.of(plans[-1][1], versions=tuple(plans), **entries)
+
+    def bounded(self, problem: Problem, options: Options, padding: tuple[int, int, int] | None = None) -> Plan:
+        m, n, k = self.packing.layout.workgroup_tile
+        most = max((each.layout.units or (1, 1))[0] for _, each in self.versions)
+        return super().bounded(problem, options, padding or (m * most, n, k))
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
         return self.at(problem.m or 0).cost(problem, result_bytes, registry)
@@ -130,19 +133,34 @@ class MultiM(Tiled):
         return replace(sizes, units=padded_units(sizes.values["m"], layouts))
 
     def result(self, matmul: Matmul) -> ir.Value:
-        rows, (*others, (_, last)) = matmul.sizes.values["m"], self.versions
+        def dispatch(number: int, padding: ir.Location | None) -> ir.Value:
+            _, plan = self.versions[number]
+            return plan.dispatch(self.taken(matmul, plan, padding))
+
+        return self.cast(matmul, self.chosen(matmul, dispatch))
+
+    def chosen(
+        self, matmul: Matmul, dispatch: Callable[[int, ir.Location | None], ir.Value], *others: ir.Operation
+    ) -> ir.Value:
+        """Returns the result of the version that runs, of `dispatch` by their numbers, for a matmul and others.
+
+        Where all take activations, the last one's are padded, at a location.
+        """
+        *before, last = range(len(self.versions))
         padding = part_location(self.index, "pad_lhs", matmul.op) if self._is_fused else None
-        result = self._dispatch(matmul, last, padding)
-        for max_m, plan in reversed(others):
-            with part_location(self.index, f"matmul_up_to_{max_m}", matmul.op):
-                made = self._dispatch(matmul, plan, None)
-            choice = arith.SelectOp(is_for(max_m, rows), made, result)
+        result = dispatch(last, padding)
+        for number in reversed(before):
+            max_m, _ = self.versions[number]
+            with part_location(self.index, f"matmul_up_to_{max_m}", matmul.op, *others):
+                made = dispatch(number, None)
+            choice = arith.SelectOp(is_for(max_m, matmul.sizes.values["m"]), made, result)
             choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
             result = choice.result
-        return self.cast(matmul, result)
+        return result
 
-    def _dispatch(self, matmul: Matmul, plan: Tiled, padding: ir.Location | None) -> ir.Value:
-        """Returns the result of one version, its operands in as many units; with `padding` activations are in tiles."""
+    def taken(self, matmul: Matmul, plan: Tiled, padding: ir.Location | None) -> Matmul:
+        """Returns a matmul as a version takes it, its operands in as many units; with `padding` activations are in
+        tiles."""
         counts, units = TileCounts(matmul.sizes, plan.layout), plan.layout.units or (1, 1)
         packed = {
             i: stored_operand.regrouped(value, units[i % 2], counts.of(i))
@@ -150,5 +168,5 @@ class MultiM(Tiled):
         }
         if isinstance(plan, FusedQuant):
             matmul = replace(matmul, packed=[packed[RHS], packed[RHS_SCALE]])
-            return plan.dispatch(plan.quantising(matmul, matmul.sizes.values["m"], padding))
-        return plan.dispatch(replace(matmul, packed=list(packed.values())))
+            return plan.quantising(matmul, matmul.sizes.values["m"], padding)
+        return plan.taking(replace(matmul, packed=list(packed.values())), [])

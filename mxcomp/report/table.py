@@ -66,7 +66,7 @@ def _of_matmuls(matmuls: Sequence[ScaledMatmul]) -> str:
 
 def _running(matmul: ScaledMatmul) -> int:
     """Returns the dispatches of a call: of several versions one runs."""
-    return len(matmul.dispatches) - max(0, len(matmul.versions) - 1)
+    return max(0, len(matmul.dispatches) - max(0, len(matmul.versions) - 1))
 
 
 def _counted(count: int, one: str, several: str) -> str:

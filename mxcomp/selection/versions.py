@@ -31,7 +31,7 @@ RANGES = (
 """The ranges of all matmuls. With five of them kernels take 1.08 × as long as the best for each M (modelled; geometric
 mean of 9 layers and M from 1 to 8192), with one for all 1.36 ×."""
 
-_COLUMNS = 16
+COLUMNS = 16
 """The number of units of columns of which RHS, packed once for all versions, is a multiple in each."""
 
 
@@ -117,7 +117,7 @@ def _packing(candidate: Candidate) -> DataTiledLayout | None:
     """Returns the packing of operands for a candidate, independent of its tile. None if other candidates cannot share
     it."""
     layout = candidate.ukernel.layout
-    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or _COLUMNS % layout.units[1]:
+    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or COLUMNS % layout.units[1]:
         return None
     return layout.packed((1, 1))
 

@@ -16,6 +16,8 @@ from test_producers import SOURCES
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
+from mxcomp.plans.dual_versions import DualVersions
+from mxcomp.plans.multi_m import MultiM
 from mxcomp.ukernels import dual_packed, quantising
 
 ALONE, TOGETHER, MANY = ["pack_rhs", "pack_rhs_scale", "matmul"], ["pack_rhs", "pack_rhs_scale"], "quantise_lhs"
@@ -32,11 +34,13 @@ class Case:
     lhs: str = "E2M1"
     rhs: str = "E2M1"
     source: str = "bf16"
+    is_dynamic: bool = False
 
     @property
     def types(self) -> list[str]:
         matrix = [f"{self.n}x{self.k * formats.element_format(self.rhs).bits // 8}xi8", f"{self.n}x{self.k // 32}xi8"]
-        return [f"{self.m}x{self.k}x{self.source}", *matrix, f"{self.n}xf32", *matrix, f"{self.n}xf32"]
+        rows = "?" if self.is_dynamic else self.m
+        return [f"{rows}x{self.k}x{self.source}", *matrix, f"{self.n}xf32", *matrix, f"{self.n}xf32"]
 
     def module(self, rounded: bool = False, also: bool = False) -> ir.Module:
         """`rounded`: what the gate gives is a bf16 before it goes on; `also`: it is a result by itself, too."""
@@ -128,6 +132,20 @@ def test_many_rows() -> None:
 def test_every_instance_of_many_rows(instance: dual_packed.Instance) -> None:
     """Right, and without spilled registers."""
     _of_many_rows(instance)
+
+
+@pytest.mark.parametrize("also", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_any_number_of_rows(also: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two versions one runs, whichever is faster alone; or each matmul has its own, where more reads the gate."""
+    for plan in (MultiM, DualVersions):
+        monkeypatch.setattr(plan, "least_gain", -100.0)
+    case = Case(1, 144, 1056, is_dynamic=True)
+    program = mxcomp.compile(case.module(also=also))
+    first, second = program.report.matmuls
+    assert ("matmul" in second.dispatches) == also
+    assert also or first.dispatches == [MANY, *TOGETHER, "matmul", "matmul_up_to_8"]
+    for rows in (3, 40, *((130, 257) if also else ())):
+        replace(case, m=rows).check(program)
 
 
 @pytest.mark.parametrize("size", [(128, 64, 1024), (256, 128, 512), (256, 64, 1024)])

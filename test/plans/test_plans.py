@@ -20,6 +20,7 @@ from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.dual import Dual
 from mxcomp.plans.dual_packed import DualPacked
+from mxcomp.plans.dual_versions import DualVersions
 from mxcomp.plans.few_rows import FewRows
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.grouped_experts import GroupedExperts
@@ -69,6 +70,7 @@ def test_an_attribute_keeps_it(registry: Registry) -> None:
         DualPacked.of(tiled, partner=2, alone=tiled),
         GroupedExperts.of(tiled, transposed=True, requantised_for=1),
         MultiM.of_versions([(16, tiled), (None, tiled)], index=1, limits={"m": 64}),
+        DualVersions.of_versions([(None, DualPacked(alone=tiled))], alone=MultiM.of_versions([(None, tiled)])),
         FewRows.of_versions([(8, fused), (64, tiled), (None, tiled)], note="up to 8 rows"),
     ]
     with ir.Context():
