@@ -34,6 +34,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.errors import CompileError
 from mxcomp.matching.decision import VERSIONS
+from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import build, dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.rematerialise import Rematerialiser
@@ -44,13 +45,34 @@ _VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape
 
 def run(module: ir.Operation, options: Options) -> None:
     """Chains the dispatches among which marked selections below `module` choose. Raises CompileError."""
-    choices = [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
-    if not choices:
+    for block in {choice.block for choice in _choices(module)}:
+        _follow_sizes(block)
+    if not (choices := _choices(module)):
         return
     inner = {choice.operands[2].owner.operation for choice in choices}
     executables = graph.executables(module)
     chains = [_chain(choice, executables) for choice in choices if choice not in inner]  # not parts of others
     _skip_packing(chains, executables)
+
+
+def _choices(module: ir.Operation) -> list[ir.Operation]:
+    return [op for op in graph.walk(module, bodies=False) if VERSIONS in op.attributes]
+
+
+def _follow_sizes(block: ir.Block) -> None:
+    """Asks for sizes of matmuls where they come from, not what is computed between: so they are known in front of it.
+
+    What is assumed of them stays, as code generation relies on it.
+    """
+    sizes, sources = Sizes(), list[ir.Value]()
+    for op in [view.operation for view in block.operations if view.operation.name == "util.assume.int"]:
+        for position, asked in enumerate(op.operands):
+            dim, size = graph.producer(asked, "tensor.dim"), sizes.of_index(asked)
+            if dim is not None and size.factor.denominator == 1:
+                with dim.location, ir.InsertionPoint(dim):
+                    op.operands[position] = size.build()
+                sources.append(asked)
+    graph.erase_unused(sources)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from fractions import Fraction
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
+from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.linalg_ops import reassociation
 
 
@@ -154,13 +155,18 @@ class Sizes:
     def _behind(self, op: ir.Operation, value: ir.Value, dim: int) -> Size | None:
         """Returns a size by how an operation computes it, or None where that is not known."""
         if op.name.startswith(_SAME):
-            return self.of(op.operands[0], dim)
+            return self.of(op.operands[0] if build.is_tensor(op.operands[0]) else op.operands[1], dim)
         if op.name.startswith("linalg."):
             return self.of(op.operands[len(op.operands) - len(op.results) + ir.OpResult(value).result_number], dim)
         if op.name == "tensor.collapse_shape":
             return self.product(op.operands[0], reassociation(op)[dim])
         if op.name == "tensor.concat":
             return self.of(op.operands[0], dim) if dim != concatenated(op) else None
+        if op.name == DISPATCH:
+            dynamic = [
+                (each, i) for each in op.results for i, size in enumerate(build.static_sizes(each)) if size is None
+            ]
+            return self.of_index(op.operands[len(op.operands) - len(dynamic) + dynamic.index((value, dim))])
         if op.name in _INSIDE:
             return _INSIDE[op.name](self, op, ir.OpResult(value).result_number, dim)
         return self.given(op, dim)
@@ -216,7 +222,7 @@ class Sizes:
 _BOUNDS = 3
 """The number of operands of a loop in front of its initial values: from, to, step."""
 _SAME = ("arith.", "math.", "tensor.cast", "tensor.bitcast", "util.optimization_barrier")
-"""Operations whose result has the sizes of their first operand."""
+"""Operations whose result has the sizes of their first operand that is a tensor."""
 _GIVEN = {"tensor.empty": 0, "tensor.expand_shape": 1, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
 """Operations whose operands contain their result's dynamic sizes, with the index of the first one."""
 _QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")

@@ -18,21 +18,20 @@ from iree.compiler import ir
 
 from mxcomp.layout import RHS
 from mxcomp.layout.problem import Problem
-from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.dual import Dual
 from mxcomp.plans.dual_packed import DualPacked, takes
-from mxcomp.plans.fused_quant import PAIRS, FusedQuant, variant
+from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.joint import Joint, Pair
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
-from mxcomp.selection import quantising
+from mxcomp.selection.quantising import takes as takes_rows
 from mxcomp.selection.ranking import candidate
 from mxcomp.selection.versions import COLUMNS, RANGES
-from mxcomp.ukernels import dual_packed
+from mxcomp.ukernels import dual_packed, quantising
 
 
 @dataclass(frozen=True)
@@ -120,10 +119,9 @@ def _fastest(
 
 
 def _fused(plan: FusedQuant, problems: Sequence[Problem], registry: Registry) -> Sequence[Joint]:
-    name = variant(plan.fused, matrices=2)
-    fitting = registry.runnable([each for each in PAIRS if each.name == name])
-    takes_all = (each for each in fitting if all(quantising.takes(each, problem, each.bits) for problem in problems))
-    return [Dual.of(plan).with_instance(each, registry) for each in takes_all]
+    bits = next(each.bits for each in quantising.SINGLES if each.name == plan.fused)
+    takes_all = [each for each in quantising.PAIRS if all(takes_rows(each, problem, bits) for problem in problems)]
+    return [Dual.of(plan).with_instance(each, registry) for each in registry.runnable(takes_all)]
 
 
 def _packed(plan: Tiled, site: Site, size: int, registry: Registry) -> Sequence[Joint]:

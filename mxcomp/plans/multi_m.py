@@ -159,8 +159,10 @@ class MultiM(Tiled):
         return result
 
     def taken(self, matmul: Matmul, plan: Tiled, padding: ir.Location | None) -> Matmul:
-        """Returns a matmul as a version takes it, its operands in as many units; with `padding` activations are in
-        tiles."""
+        """Returns a matmul as a version takes it, in its units.
+
+        With `padding` activations are in tiles.
+        """
         counts, units = TileCounts(matmul.sizes, plan.layout), plan.layout.units or (1, 1)
         packed = {
             i: stored_operand.regrouped(value, units[i % 2], counts.of(i))
