@@ -48,7 +48,7 @@ def run(module: ir.Operation, options: Options) -> None:
     while ranks:
         op, *ranks = ranks
         found = None if graph.is_in_dispatch(op) else _Growing(op).chain()
-        if found is not None and len(found.stored) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
+        if found is not None and len(found.costly) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
             ranks = [each for each in ranks if each not in found.ops]  # while they are there
             _replace(op, found)
 

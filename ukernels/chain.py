@@ -43,6 +43,9 @@ _BETWEEN = 4
 _REGION, _BARRIER, _SCATTER = "flow.dispatch.region", "util.optimization_barrier", "iree_linalg_ext.scatter"
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat")
 _COSTLY = ("math.", "arith.div", "tensor.extract")
+_COSTLY_SLOTS, _FEW_SLOTS = 12, 200
+"""The instructions of a function; and how many take no longer than a barrier: they are repeated wherever they are
+read."""
 _READS = ("linalg.index", "tensor.extract")
 
 
@@ -153,19 +156,28 @@ class Chain:
         """The operations, those in dispatch regions by themselves."""
         return [each for op in self.ops for each in (_inner(op) if op.name == _REGION else [op])]
 
+    @property
+    def costly(self) -> list[ir.Operation]:
+        """The operations that are not computed with what reads them, but by a dispatch, where there is no chain."""
+        return [op for op in self.steps if _is_costly(op) and any(_is_read(value, self.steps) for value in op.results)]
+
     @cached_property
     def stages(self) -> list[list[ir.Operation]]:
         """The operations whose results are kept, by stages: each reads what those before have kept. Others are computed
         where they are read."""
-        steps, found, stage = self.steps, list[list[ir.Operation]](), dict[ir.Value, int]()
-        for op in steps:
-            last = max((stage.get(_source(value), 0) for value in read(op)), default=0)
-            is_kept = _is_kept(op) and any(_is_read(value, steps) for value in op.results)
+        found, costly = list[list[ir.Operation]](), set(self.costly)
+        stage, work = dict[ir.Value, int](), dict[ir.Value, int]()
+        for op in self.steps:
+            sources = list(map(_source, read(op)))
+            last = max((stage.get(value, 0) for value in sources), default=0)
+            slots = _slots(op) + sum(work.get(value, 0) for value in sources)
+            is_kept = op in costly and slots > _FEW_SLOTS
             if is_kept and last == len(found):
                 found.append([])
             if is_kept:
                 found[last].append(op)
             stage |= dict.fromkeys(op.results, last + is_kept)
+            work |= dict.fromkeys(op.results, 0 if is_kept else slots)
         return found
 
     @property
@@ -210,10 +222,18 @@ class Chain:
 _NAME = "mx_chain"
 
 
-def _is_kept(op: ir.Operation) -> bool:
+def _is_costly(op: ir.Operation) -> bool:
     if not op.name.startswith("linalg."):
         return op.name == _SCATTER
     return "reduction" in iterators(op) or any(each.name.startswith(_COSTLY) for each in graph.walk(op))
+
+
+def _slots(op: ir.Operation) -> int:
+    """Returns about how many instructions compute all elements of a result."""
+    if not op.name.startswith("linalg."):
+        return _FEW_SLOTS + 1 if op.name == _SCATTER else 0
+    each = sum(_COSTLY_SLOTS if inner.name.startswith("math.") else 1 for inner in graph.walk(op) if inner != op)
+    return size(op.results[0]) * (steps_reduced(op) or 1) * each
 
 
 _LEAST, _MOST = float("-inf"), float("inf")
