@@ -114,7 +114,9 @@ NOT_HERE = -1
 
 def block_m(tokens: int, experts: int, top_k: int) -> int:
     """Returns the number of rows of a block for so many tokens: the smallest of a ukernel that fits most experts'
-    tokens."""
+    tokens; of a single token, one."""
+    if tokens == 1:
+        return 1
     mean = tokens * top_k / experts
     return next(rows for rows, most in MEANS.items() if tokens <= rows or mean <= most)
 

@@ -160,10 +160,13 @@ SHORT = Case(F8_F4, 32, result=BF16)
 """What experts give is kept in 16 bits."""
 PLAIN = Case((BF16, "E2M1"), 16, model=544)
 """Activations that are not quantised."""
-TOKEN = Case(F4, 2, tokens=1, model=576, inner=1056, result=BF16, source=BF16)
+TOKEN = Case(F4, 1, tokens=1, model=576, inner=1056, result=BF16, source=BF16)
 """A token that the product of gate and up quantises."""
 REST = [
     replace(TOKEN, experts=8, top_k=6),
+    replace(TOKEN, rows=2),
+    Case((BF16, "E2M1"), 1, model=544, tokens=1),
+    Case(F8_F4, 1, tokens=1, top_k=1),
     replace(TOKEN, types=F8, has_bias=False),
     *(Case(types, rows) for types in TYPES for rows in (16, 32, 64, 128) if (types, rows) != (F4, 16)),
     *(Case(F4, 16, name) for name in ACTIVATIONS if name != "clamped_swiglu"),
