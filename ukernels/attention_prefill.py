@@ -20,6 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice, repeat
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -67,6 +69,10 @@ _EXCESS = 8.0
 """The distance up to which a score may be above the reference: powers are at most 256 then."""
 
 
+NONE: Iterator[None] = iter(())
+"""No moves."""
+
+
 @dataclass(frozen=True)
 class Prefill:
     """The kernel's parameters.
@@ -80,6 +86,7 @@ class Prefill:
         query, key, value, mask: Operands.
         reach: Which keys a query sees; None: all.
         waves: Of a workgroup, two or more, each with 32 queries.
+        splits: Of the waves so many have the same queries, and take steps of keys in turns.
         result: The type of results.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
@@ -101,6 +108,7 @@ class Prefill:
     result: str
     cap: float | None = None
     sink: Stored | None = None
+    splits: int = 1
     packed: bool = False
     pages: ClassVar[None] = None
 
@@ -120,9 +128,28 @@ class Prefill:
         return self.mask is None and self.cap is None and self.scale > 0 and is_same
 
     @property
+    def may_split(self) -> bool:
+        """Whether two waves may share keys: each has half of a value's fragments, and of what a query is copied by.
+
+        LDS has some KB more than keys and values.
+        """
+        is_even = self.size % (2 * DEPTH) == 0 and self.value_size % (2 * ROWS) == 0
+        return is_even and self.size + self.value_size < MOST_STAGGERED and (self.keys is None or self.keys > STEP)
+
+    @property
+    def is_staggered(self) -> bool:
+        """Whether waves are two on each SIMD, of which one is a phase behind."""
+        return self.waves == STAGGERED and self.splits == 1
+
+    @property
     def tile(self) -> int:
         """The number of queries of a workgroup."""
-        return self.waves * ROWS
+        return self.waves // self.splits * ROWS
+
+    @property
+    def span(self) -> int:
+        """The number of keys of a round: a step for each of the waves that share queries."""
+        return self.splits * STEP
 
     @property
     def known_heads(self) -> int:
@@ -138,8 +165,10 @@ class Prefill:
 
     @property
     def staged(self) -> tuple[Staged, Staged]:
-        """The LDS staging of keys and of values of a step."""
-        return Staged(self.size // LANE, 1, self.waves), Staged(self.value_size // LANE, ROWS // LANE, self.waves)
+        """The LDS staging of keys and of values of a round."""
+        sizes = (self.size, 1), (self.value_size, ROWS // LANE)
+        key, value = (Staged(size // LANE, together, self.waves, self.span) for size, together in sizes)
+        return key, value
 
     def order(self, tiles: Index) -> HeadOrder:
         """Returns the order in which workgroups take tiles, of which a head has so many."""
@@ -150,8 +179,13 @@ class Prefill:
 
     @property
     def slots(self) -> int:
-        """The number of steps of which LDS has keys or values."""
-        return _SLOTS if self.size + self.value_size <= MOST_STAGGERED else 2
+        """The number of rounds of which LDS has keys or values."""
+        return _SLOTS // self.splits if self.size + self.value_size <= MOST_STAGGERED else 2
+
+    @property
+    def first_keys(self) -> int:
+        """The number of rounds whose keys are copied before values, which are where queries were."""
+        return self.slots if self.is_staggered else 2
 
     @property
     def depths(self) -> int:
@@ -229,7 +263,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Staged:
-    """The rows of keys or values that LDS has in a step, one behind the other, each of chunks of eight elements.
+    """The rows of keys or values that LDS has in a round, one behind the other, each of chunks of eight elements.
 
     Chunks of a row change places: lanes that are served at a time read `together` of them from each of so many rows
     that all banks are read.
@@ -238,6 +272,7 @@ class Staged:
     chunks: int
     together: int
     waves: int
+    rows: int = STEP
 
     @property
     def row(self) -> int:
@@ -247,7 +282,7 @@ class Staged:
     @property
     def turns(self) -> int:
         """The number of copies of each wave."""
-        return -(-STEP * self.chunks // (LANES * self.waves))
+        return -(-self.rows * self.chunks // (LANES * self.waves))
 
     @property
     def elements(self) -> int:
@@ -267,6 +302,7 @@ class _Prefill:
     def __init__(self, spec: Prefill, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.threads = spec, threads
         self.wave = uniform(threads.number // LANES)
+        self.own, self.part = self.wave % (spec.tile // ROWS), self.wave // (spec.tile // ROWS)
         self.lane = (threads.number % LANES).here
         self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
         totals = {"n": spec.heads, "t": spec.queries}
@@ -295,60 +331,80 @@ class _Prefill:
         spec = self.spec
         last = self._existing(self.first + (spec.tile - 1))
         start, self.keys = self.visible.around(self.first, last)
-        self.begin = (start // STEP).here
-        self.steps = ((self.keys + (STEP - 1)) // STEP).here
+        self.begin = (start // spec.span).here
+        self.rounds = ((self.keys + (spec.span - 1)) // spec.span).here
         inner, end = self.visible.by_all(self.first, last)
         has_starts = spec.reach is not None and bool(spec.reach.starts)
-        self.inner = least((inner + (STEP - 1)) // STEP, self.steps).here if has_starts else self.begin
-        self.outer = least(end // STEP, self.steps).here
+        first = (inner + (spec.span - 1)) // spec.span
+        self.inner = least(first, self.rounds).here if has_starts else self.begin
+        self.outer = least(end // spec.span, self.rounds).here
 
     def write(self) -> None:
         """Phases, in turns: powers of scores; then values by powers, and the next keys by queries."""
         spec, begin = self.spec, self.begin
         query = self._queries()
-        for ahead in range(spec.slots - 1):
-            self._copy(1, begin + ahead)
+        self._copy(1, begin)
+        for ahead in range(2, spec.slots):
+            if ahead >= spec.first_keys:
+                self._copy(0, begin + ahead)
+            self._copy(1, begin + (ahead - 1))
         self._meet(2 * (spec.slots - 1))
         scores = self._scores(self._read_ahead(self._keys(begin)), query)
         masks = self._load_masks(begin)
-        self._meet(max(0, spec.slots - 3))
-        if spec.waves == STAGGERED:
+        if spec.is_staggered:
+            self._meet(spec.slots - 3)
             with builder.when(self.wave >= STAGGERED // 2):
                 builder.s_barrier()
+        else:
+            builder.fenced_barrier()
 
         def turn(compares: bool) -> Callable[..., list[Values]]:
             def body(step: Index, scores: Values, masks: Values, state: Values) -> list[Values]:
                 found = self._changed(step, scores, masks, compares)
-                weights, state = self._weighed(found, state)
+                keys, values = self._copies(0, step + spec.slots), self._copies(1, step + (spec.slots - 1))
+                weights, state = self._weighed(found, state, NONE if spec.is_staggered else keys)
+                if not spec.is_staggered:
+                    self._meet(2 * spec.slots - 3)
                 fragments = self._read_ahead([*self._values(step), *self._keys(step + 1)])
-                if spec.waves == STAGGERED:
+                if spec.is_staggered:
                     builder.fenced_barrier()
                     builder.set_priority(1)
                 following = self._load_masks(step + 1)
-                state = self._added(fragments, weights, state, self._moves(step))
-                scores = self._scores(fragments, query)
-                builder.set_priority(0)
-                self._meet()
+                moves = self._moves(keys, values)
+                state = self._added(fragments, weights, state, moves)
+                if spec.is_staggered:
+                    scores = self._scores(fragments, query)
+                    builder.set_priority(0)
+                    self._meet(2 * (spec.slots - 3))
+                else:
+                    multiply = partial(self._scores, fragments, query, moves)
+                    scores = builder.choose(step + 1 < self.rounds, multiply, scores)
+                    builder.fenced_barrier()
                 return [scores, following, state]
 
             return body
 
-        reference, *sums = self.others.start(self.head, self.group < 1, spec.sums, SUMS)
+        is_counted = builder.both(self.group < 1, self.part < 1)
+        reference, *sums = self.others.start(self.head, is_counted, spec.sums, SUMS)
         carried = [scores, masks, [arith.NegFOp(reference).result, *sums]]
         if self.inner is not self.begin:
             carried = loop(self.inner, turn(True), *carried, start=begin)
         carried = loop(self.outer, turn(False), *carried, start=self.inner)
         following = self.outer if self.inner is self.begin else most(self.inner, self.outer)
-        *_, state = loop(self.steps, turn(True), *carried, start=following)
-        if spec.waves == STAGGERED:
+        *_, state = loop(self.rounds, turn(True), *carried, start=following)
+        if spec.is_staggered:
             with builder.when(self.wave < STAGGERED // 2):
                 builder.s_barrier()
-        self._store(state)
+        self._store(state if spec.splits == 1 else self._combined(state))
 
-    def _meet(self, in_flight: int | None = None) -> None:
-        """Waits for all waves, and for what each of them has copied; by default for the following phase."""
-        builder.wait_groups(2 * max(0, self.spec.slots - 3) if in_flight is None else in_flight)
+    def _meet(self, in_flight: int) -> None:
+        """Waits for all waves, and for what each of them has copied but the last groups."""
+        builder.wait_groups(in_flight)
         builder.fenced_barrier()
+
+    def _first_key(self, step: Index) -> Index:
+        """Returns the first key of a wave's step in a round."""
+        return step * self.spec.span + self.part * STEP
 
     # Memory
 
@@ -363,15 +419,21 @@ class _Prefill:
         return found
 
     def _copy(self, operand: int, step: Index) -> None:
-        """Copies keys (0) or values (1) of a step, and zeros behind the last key."""
+        """Copies keys (0) or values (1) of a round, and zeros behind the last key."""
+        exhaust(self._copies(operand, step))
+
+    def _copies(self, operand: int, step: Index) -> Iterator[None]:
+        """Does so, one piece of each wave after the other."""
         staged, source = self.spec.staged[operand], self.sources[operand]
-        base = (source.place(n=self.head) + (step * STEP) * source.step).here
-        left = arith.SubIOp(builder.to_i32(self.keys), builder.to_i32(step * STEP)).result
+        base = (source.place(n=self.head) + (step * self.spec.span) * source.step).here
+        left = arith.SubIOp(builder.to_i32(self.keys), builder.to_i32(step * self.spec.span)).result
         for turn, (row, place) in enumerate(self.copied[operand]):
             is_there = arith.CmpIOp(arith.CmpIPredicate.slt, row, left).result
             at = step % self.spec.slots * staged.elements + (self.wave + turn * self.spec.waves) * (LANES * LANE)
             source.copy_to_lds(base + select(is_there, place, source.beyond), self.lds[operand], at, LANE)
-        builder.async_group()
+            if turn == staged.turns - 1:
+                builder.async_group()
+            yield
 
     def _queries(self) -> Values:
         """Returns the factors of a lane's query, and begins to copy keys.
@@ -384,48 +446,55 @@ class _Prefill:
             self._copy_keys()
             place = self.query.place(n=self.head, t=self.row).here + self.group * LANE
             return [self.query.load(place + depth * DEPTH, LANE) for depth in range(spec.depths)]
-        mine = (self.wave * (ROWS * staged.row)).here
-        for turn in range(ROWS * staged.chunks // LANES):
-            chunk = (self.lane + turn * LANES).here
+        mine = (self.own * (ROWS * staged.row)).here
+        for turn in range(0, ROWS * staged.chunks // LANES, spec.splits):
+            chunk = (self.lane + (self.part + turn) * LANES).here
             row = (chunk // staged.chunks).here
             query = self._query(row)
             place = self.query.place(n=self.head, t=query) + (chunk % staged.chunks ^ staged.exchanged(row)) * LANE
-            self.query.copy_to_lds(place, self.lds[1], mine + turn * LANES * LANE, LANE)
+            self.query.copy_to_lds(place, self.lds[1], mine + (self.part + turn) * (LANES * LANE), LANE)
         builder.async_group()
         self._copy_keys()
-        builder.wait_groups(spec.slots)
+        builder.wait_groups(spec.first_keys)
+        if spec.splits > 1:
+            builder.fenced_barrier()
         found = [builder.read_lds(self.lds[1], mine + place, LANE, 2 * LANE) for place in self.read[0]]
         builder.lds_barrier()
         return found
 
     def _copy_keys(self) -> None:
-        for ahead in range(self.spec.slots):
+        """Begins to copy keys of the first rounds."""
+        for ahead in range(self.spec.first_keys):
             self._copy(0, self.begin + ahead)
 
     def _query(self, row: Index) -> Index:
         """Returns the query of a wave's row; those beyond the last query repeat it."""
-        return self._existing(self.first + self.wave * ROWS + row)
+        return self._existing(self.first + self.own * ROWS + row)
 
     def _existing(self, query: Index) -> Index:
         """Returns a query of a tile, or the last one in the place of those beyond it."""
         queries = 0 if self.spec.packed else self.spec.queries
         return (query if queries and queries % self.spec.tile == 0 else least(query, self.queries + -1)).here
 
-    def _moves(self, step: Index) -> Iterator[None]:
-        """Starts copies, some behind each matrix instruction."""
-        self._copy(0, step + self.spec.slots)
-        yield
-        self._copy(1, step + (self.spec.slots - 1))
-        yield
+    def _moves(self, keys: Iterator[None], values: Iterator[None]) -> Iterator[None]:
+        """Starts copies behind matrix instructions: values at regular distances, or of staggered waves all at once."""
+        if self.spec.is_staggered:
+            for copies in (keys, values):
+                exhaust(copies)
+                yield
+            return
+        products = QUADS * self.spec.sums + FRAGMENTS * self.spec.depths
+        for _ in values:
+            yield from repeat(None, products // self.spec.staged[1].turns)
 
     def _load_masks(self, step: Index) -> Values:
         """Loads the masks of a lane's query for its keys of a step, by eights; nothing behind the last step."""
-        is_even = self.spec.keys is not None and self.spec.keys % STEP == 0
+        is_even = self.spec.keys is not None and self.spec.keys % self.spec.span == 0
         loaded = list[ir.Value]()
         for each, place in zip(self.others.mask, self.of_masks, strict=True):
-            there = select(step < self.steps, place, each.beyond)
+            there = select(step < self.rounds, place, each.beyond)
             for quad in range(QUADS):
-                rows = [step * STEP + (self.group * 4 + key) for key in _keys_of_group(quad)]
+                rows = [self._first_key(step) + (self.group * 4 + key) for key in _keys_of_group(quad)]
                 rows = rows if is_even else [select(row < self.keys, row, attention.last(self.keys)) for row in rows]
                 loaded.append(each.load_mask(there, rows, is_even))
         return loaded
@@ -462,7 +531,7 @@ class _Prefill:
         def reader(place: Index) -> Callable[[], ir.Value]:
             return lambda: builder.read_lds(self.lds[0], place, LANE, 2 * LANE)
 
-        starts = [slot + fragment * ROWS * staged.row for fragment in range(FRAGMENTS)]
+        starts = [slot + (self.part * STEP + fragment * ROWS) * staged.row for fragment in range(FRAGMENTS)]
         return [reader(start + place) for place in places for start in starts]
 
     def _values(self, step: Index) -> list[Callable[[], ir.Value]]:
@@ -475,7 +544,7 @@ class _Prefill:
                 [builder.read_transposed(self.lds[1], place + half * LANE * staged.row) for half in range(2)]
             )
 
-        starts = [slot + quad * DEPTH * staged.row for quad in range(QUADS)]
+        starts = [slot + (self.part * STEP + quad * DEPTH) * staged.row for quad in range(QUADS)]
         return [reader(start + place) for start in starts for place in places]
 
     def _read_ahead(self, readers: Sequence[Callable[[], ir.Value]]) -> Iterator[ir.Value]:
@@ -489,11 +558,14 @@ class _Prefill:
 
         return each()
 
-    def _scores(self, fragments: Iterator[ir.Value], query: Values) -> Values:
+    def _scores(self, fragments: Iterator[ir.Value], query: Values, moves: Iterator[None] = NONE) -> Values:
         """Multiplies keys of a step by the queries."""
         found = [builder.f32_zeros(SUMS) for _ in range(FRAGMENTS)]
         for each in query:
-            found = [_mfma(next(fragments), each, score) for score in found]
+            for i in range(FRAGMENTS):
+                found[i] = _mfma(next(fragments), each, found[i])
+                next(moves, None)
+        exhaust(moves)
         return found
 
     def _added(self, fragments: Iterator[ir.Value], weights: Values, state: Values, moves: Iterator[None]) -> Values:
@@ -503,8 +575,6 @@ class _Prefill:
             for i in range(self.spec.sums):
                 sums[i] = _mfma(next(fragments), weight, sums[i])
                 next(moves, None)
-        for _ in moves:
-            pass
         return [below, power, *sums]
 
     # Powers
@@ -525,7 +595,7 @@ class _Prefill:
 
     def _seen(self, step: Index, found: list[Values]) -> list[Values]:
         """Replaces scores of keys that the query does not see by ones without weight."""
-        reach, first = self.spec.reach, builder.to_i32((step * STEP + self.group * 4).here)
+        reach, first = self.spec.reach, builder.to_i32((self._first_key(step) + self.group * 4).here)
         left = arith.SubIOp(builder.to_i32(self.end), first).result
         before = arith.SubIOp(builder.to_i32(self.start), first).result
         nothing = number(-math.inf)
@@ -541,7 +611,7 @@ class _Prefill:
             for quad, each in enumerate(found)
         ]
 
-    def _weighed(self, found: list[Values], state: Values) -> tuple[Values, Values]:
+    def _weighed(self, found: list[Values], state: Values, moves: Iterator[None]) -> tuple[Values, Values]:
         """Returns factors of the second product from scores, and the state with their sum, rescaled to fit them."""
         scale = number(self.spec.scale if self.spec.scales_late else 1.0)
         top = arith.MulFOp(tree(maximum, [score for each in found for score in each]), scale).result
@@ -553,6 +623,9 @@ class _Prefill:
             for i in range(0, LANE, 2):
                 power = builder.plus_pair(part(weight, i, 2), power)
             weights.append(weight)
+            for _ in islice(moves, -(-self.spec.staged[0].turns // QUADS)):
+                builder.sched_barrier()
+        exhaust(moves)
         return weights, [below, power, *sums]
 
     def _made_room(self, top: ir.Value, state: Values) -> Values:
@@ -581,10 +654,44 @@ class _Prefill:
         """Returns the number of results of each head."""
         return self.queries
 
+    def _combined(self, state: Values) -> Values:
+        """Returns sums of all keys, of which each of two waves with the same queries gets half of a value's sizes.
+
+        It gives the other half of what it has to the other wave through LDS, where values of the last round were.
+        """
+        spec, (below, power, *sums) = self.spec, state
+        half, kind, apart = len(sums) // 2, spec.value.element, spec.waves // 2
+        is_first, others = self.part < 1, self.wave ^ Index.of(apart)
+        own, given = (
+            [arith.SelectOp(is_first, *pair).result for pair in zip(*halves, strict=True)]
+            for halves in ((sums[:half], sums[half:]), (sums[half:], sums[:half]))
+        )
+        slot = ((self.rounds + (spec.slots - 1)) % spec.slots * spec.staged[1].elements).here
+        mine, theirs = (
+            [slot + ((wave * half * SUMS + i) * LANES + self.lane * 4) * 2 for i in range(0, half * SUMS, 4)]
+            for wave in (self.wave, others)
+        )
+        numbers, of_lanes = (
+            builder.lds(spec.threads * 2, "f32"),
+            [(wave * LANES + self.lane) * 2 for wave in (self.wave, others)],
+        )
+        for i, place in enumerate(mine):
+            run = part(given[i * 4 // SUMS], i * 4 % SUMS, 4)
+            builder.write_lds(builder.bitcast(run, kind, LANE), self.lds[1], place)
+        builder.write_lds(builder.from_elements([below, power]), numbers, of_lanes[0])
+        builder.lds_barrier()
+        found = builder.read_lds(numbers, of_lanes[1], 2)
+        read = [builder.bitcast(builder.read_lds(self.lds[1], place, LANE, 2 * LANE), "f32", 4) for place in theirs]
+        lower = arith.MinNumFOp(below, element(found, 0)).result
+        fades = [exp2(arith.SubFOp(lower, each).result) for each in (below, element(found, 0))]
+        rest = [builder.joined(read[i : i + SUMS // 4]) for i in range(0, len(read), SUMS // 4)]
+        pairs = [(power, element(found, 1)), *zip(own, rest, strict=True)]
+        return [lower, *(_weighted(pair, fades) for pair in pairs)]
+
     def _store(self, state: Values) -> None:
         spec, (_, power, *sums) = self.spec, state
         total = attention.divisor(added(*swapped(rocdl.Permlane32SwapOp, power, power)))
-        elements = [element(each, i) for each in sums for i in range(SUMS)][: spec.value_size // GROUPS]
+        elements = [element(each, i) for each in sums for i in range(SUMS)][: spec.value_size // spec.splits // GROUPS]
         self._keep(attention.rounded(attention.divided(builder.from_elements(elements), total), spec.result))
 
     def _keep(self, shares: ir.Value) -> None:
@@ -593,12 +700,13 @@ class _Prefill:
         They are counted from this workgroup's part of the result, which is another tile's. Of what is no query they are
         beyond the result.
         """
-        spec, query = self.spec, self.first + self.wave * ROWS + self.column
+        spec, query = self.spec, self.first + self.own * ROWS + self.column
         beyond = -(-BEYOND // (spec.value_size * spec.outputs[0].element_bytes))
         row = attention.times(self.head, self.rows) + query + self._before() * -1
         place = [*(Index.of(0) for _ in spec.tiled[1:]), select(query < self.rows, row, beyond)]
-        zeros: list[Index | int] = [0] * (len(spec.row) - 2)
-        self.threads.store([shares], [*[1] * len(place), *spec.row[:-2], 1, LANE], [*place, *zeros, self.group, 0])
+        chunks = [each // spec.splits for each in spec.row[:-2]]
+        within = [*(self.part * each for each in chunks), self.group, Index.of(0)]
+        self.threads.store([shares], [*[1] * len(place), *chunks, 1, LANE], [*place, *within])
 
     def _before(self) -> Index:
         """Returns the number of rows in front of this workgroup's part of the result."""
@@ -619,17 +727,20 @@ class _Packed(_Prefill):
     def _keep(self, shares: ir.Value) -> None:
         spec, outs, count = self.spec, self.threads.outs, BLOCK // GROUPS // 2
         (in_row,) = map(Index.of, builder.call(BLOCKS_IN_ROW, [], ir.IndexType.get()))
-        heads, query = in_row // spec.blocks, self.first + self.wave * ROWS + self.column
+        heads, query = in_row // spec.blocks, self.first + self.own * ROWS + self.column
         unit = (self.head // heads).times(self.rows // UNIT_ROWS) + query // UNIT_ROWS
-        block = self.head % heads * spec.blocks + self.group
-        kind = ir.VectorType.get([count * spec.blocks], builder.i32_type())
+        blocks = spec.blocks // spec.splits
+        block = self.head % heads * spec.blocks + self.part * blocks + self.group
+        kind = ir.VectorType.get([count * blocks], builder.i32_type())
         words = vector.BitCastOp(kind, shares).result
-        halves = [[element(words, i * count + k) for k in range(count)] for i in range(spec.blocks)]
-        for first, pair in enumerate(zip(halves[::GROUPS], halves[1::GROUPS], strict=True)):
-            parts = [swapped(rocdl.Permlane32SwapOp, *each) for each in zip(*pair, strict=True)]
+        halves = [[element(words, i * count + k) for k in range(count)] for i in range(blocks)]
+        for first in range(0, blocks, GROUPS):
+            one, other = halves[first], halves[min(first + 1, blocks - 1)]
+            parts = [swapped(rocdl.Permlane32SwapOp, *each) for each in zip(one, other, strict=True)]
             runs = [parts[: count // 2], parts[count // 2 :]]
             whole = [part[group] for run in runs for group in range(GROUPS) for part in run]
-            outs = self._with(outs, unit.times(in_row), block + first * GROUPS, whole, query < self.rows)
+            is_there = builder.both(query < self.rows, self.group + first < blocks)
+            outs = self._with(outs, unit.times(in_row), block + first, whole, is_there)
         self.threads.keep(outs)
 
     def _with(self, outs: Values, unit: Index, block: Index, words: Values, is_there: ir.Value) -> Values:
@@ -644,6 +755,19 @@ class _Packed(_Prefill):
             builder.inserted(elements, [0, 0, select(is_there, place, BEYOND)], CODE_BYTES, lambda: code),
             builder.inserted(scales, [0, 0, select(is_there, of_scale, BEYOND)], 1, lambda: byte),
         ]
+
+
+def exhaust(moves: Iterator[None]) -> None:
+    """Makes all of these moves."""
+    for _ in moves:
+        pass
+
+
+def _weighted(values: Sequence[ir.Value], weights: Sequence[ir.Value]) -> ir.Value:
+    """Returns the sum of two values, or vectors of them, times weights."""
+    is_vector = isinstance(values[0].type, ir.VectorType)
+    each = [splat(weight, SUMS) for weight in weights] if is_vector else weights
+    return added(*(arith.MulFOp(*pair).result for pair in zip(values, each, strict=True)))
 
 
 def _keys_of_group(quad: int) -> list[int]:

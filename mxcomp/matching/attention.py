@@ -211,7 +211,9 @@ def _kernel(form: Form) -> Attention:
         waves = next((each for each in most if is_dynamic or known >= each * _FEW), most[-1])
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, *others)
         _check_dynamic(prefill)
-        few = Few(waves * _FEW, replace(prefill, waves=most[-1])) if is_dynamic else None
+        few = Few(waves * _FEW, _split(replace(prefill, waves=most[-1]))) if is_dynamic else None
+        if waves == most[-1]:
+            prefill = _split(prefill)
         if prefill.workgroups == 1:  # IREE drops a loop of one, and with it the name of the kernel
             raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled, few)
@@ -229,6 +231,11 @@ def _kernel(form: Form) -> Attention:
         heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages, result
     )  # fmt: skip
     return Attention(form.result, decode, operands, mask.guard, is_spelled)
+
+
+def _split(kernel: Prefill) -> Prefill:
+    """Returns the kernel of as many queries with twice as many waves, of which two share the keys, if there is one."""
+    return replace(kernel, waves=2 * kernel.waves, splits=2) if kernel.may_split else kernel
 
 
 def _check_dynamic(kernel: Prefill) -> None:
