@@ -110,6 +110,7 @@ OTHERS = [
     Case(40, 2080, 1056, "E5M2", behind="E5M2", source="f16"),
     Case(9, 512, 512, "E2M3", source="f32"),
     Case(1, 4096, 4096, "E3M2", behind="E4M3"),
+    Case(300, 1056, 1056),
 ]
 
 
