@@ -100,7 +100,18 @@ def _root(concat: ir.Operation) -> ir.Operation | None:
         if all(use.owner.operation in inside for value in values for use in value.uses):
             best = op
         values.append(op.results[0])
-    return best
+    return _with_rest(best)
+
+
+def _with_rest(rotated: ir.Operation) -> ir.Operation:
+    """Returns the concatenation of rotated elements of rows and of others that are as they were, if that is all."""
+    user = graph.only_user(rotated)
+    if user is None or user.name != _CONCAT or graph.is_in_dispatch(user):
+        return rotated
+    others = [graph.producer(each) for each in user.operands if each != rotated.results[0]]
+    is_last = ir.IntegerAttr(user.attributes["dim"]).value == len(build.static_sizes(user.results[0])) - 1
+    is_rest = is_last and len(others) == 1 and others[0] is not None and others[0].name == "tensor.extract_slice"
+    return user if is_rest and None not in build.static_sizes(user.results[0]) else rotated
 
 
 def _is_worth(root: ir.Operation) -> bool:

@@ -25,10 +25,8 @@ def fits(values: Sequence[ir.Value]) -> bool:
         or not isinstance(build.element(values[0]), ir.FloatType)
     ):
         return False
-    width = _width(values[0])
-    if width < 2 or not all(composing.is_in_pieces(value, width) for value in values):
-        return False
-    return bool(Elementwise.dimensions(shapes, width)) and all(map(is_taken, composing.leaves(values)))
+    width = _width(values)
+    return width > 1 and bool(Elementwise.dimensions(shapes, width)) and all(map(is_taken, composing.leaves(values)))
 
 
 def fused(values: Sequence[ir.Value]) -> list[ir.Value]:
@@ -36,7 +34,7 @@ def fused(values: Sequence[ir.Value]) -> list[ir.Value]:
     leaves = [each for each in composing.leaves(values) if isinstance(each.type, ir.RankedTensorType)]
     numbers, width, shapes = (
         {leaf: i for i, leaf in enumerate(leaves)},
-        _width(values[0]),
+        _width(values),
         [_shape(each) for each in values],
     )
     taken = [flat(leaf) for leaf in leaves]
@@ -54,10 +52,12 @@ def _shape(value: ir.Value) -> list[int]:
     return [size or 0 for size in build.static_sizes(value) if size != 1]
 
 
-def _width(value: ir.Value) -> int:
-    """Returns the number of elements of a piece: as many as a lane loads at once, or as are half of a row."""
-    *_, size = build.static_sizes(value)
-    return math.gcd(_PIECE_BYTES * 8 // build.element(value).width, (size or 0) // 2)
+def _width(values: Sequence[ir.Value]) -> int:
+    """Returns the number of elements of a piece: at most as many as a lane loads at once."""
+    width = _PIECE_BYTES * 8 // build.element(values[0]).width
+    while width > 1 and not all(composing.is_in_pieces(value, width) for value in values):
+        width //= 2
+    return width
 
 
 def _piece(value: ir.Value, numbers: dict[ir.Value, int], width: int) -> Piece:

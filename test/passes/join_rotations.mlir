@@ -340,6 +340,22 @@ util.func public @rows(%x: tensor<?x64xf32>, %angles: tensor<?x32xf32>, %n: inde
   util.return %r : tensor<?x64xf32>
 }
 
+// Of rows whose first elements only are rotated the whole is one.
+
+// CHECK-LABEL: util.func public @partial(
+// CHECK: flow.dispatch.region -> (tensor<16x128x96xbf16>)
+// CHECK: "mx_elementwise_16x128x96"
+// CHECK-NOT: {{tensor.concat|linalg.generic}}
+// CHECK: util.return
+util.func public @partial(%x: tensor<16x128x96xbf16>) -> tensor<16x128x96xbf16> {
+  %a = tensor.extract_slice %x[0, 0, 0] [16, 128, 32] [1, 1, 1] : tensor<16x128x96xbf16> to tensor<16x128x32xbf16>
+  %b = tensor.extract_slice %x[0, 0, 32] [16, 128, 32] [1, 1, 1] : tensor<16x128x96xbf16> to tensor<16x128x32xbf16>
+  %rest = tensor.extract_slice %x[0, 0, 64] [16, 128, 32] [1, 1, 1] : tensor<16x128x96xbf16> to tensor<16x128x32xbf16>
+  %turned = tensor.concat dim(2) %b, %a : (tensor<16x128x32xbf16>, tensor<16x128x32xbf16>) -> tensor<16x128x64xbf16>
+  %whole = tensor.concat dim(2) %turned, %rest : (tensor<16x128x64xbf16>, tensor<16x128x32xbf16>) -> tensor<16x128x96xbf16>
+  util.return %whole : tensor<16x128x96xbf16>
+}
+
 // These stay: halves of unlike sizes, halves of columns, of tensors that are no slices, and of two unknown sizes.
 
 // CHECK-LABEL: util.func public @left(
