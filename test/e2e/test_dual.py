@@ -136,7 +136,7 @@ def test_every_instance_of_many_rows(instance: dual_packed.Instance) -> None:
 
 @pytest.mark.parametrize("also", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_any_number_of_rows(also: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two versions one runs, whichever is faster alone; or each matmul has its own, where more reads the gate."""
+    """One of two versions of both matmuls runs; where something else reads the gate, each has versions of its own."""
     for plan in (MultiM, DualVersions):
         monkeypatch.setattr(plan, "least_gain", -100.0)
     case = Case(1, 144, 1056, is_dynamic=True)

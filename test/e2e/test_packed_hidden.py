@@ -101,7 +101,7 @@ def _right(case: Case) -> None:
 
 
 def test_right() -> None:
-    """Of blocks that are no whole K tile of what is behind."""
+    """Results are right where hidden activations do not fill the last K tile of the product behind."""
     _right(Case(13, 1056, 544))
 
 

@@ -66,8 +66,8 @@ class Tables:
         return str(mx.module(tables, f"{shape}xi32", f"{shape}xf32"))
 
     def check(self, found: list[Array]) -> None:
-        """By what tables are for: slots in order by expert, each in one row, and all other rows padding. Those of a
-        single token have a block each."""
+        """Checks what tables are for: slots are in order by expert, each in one row, and other rows are padding; each
+        slot of a single token has a block."""
         (slots, experts, positions, (valid,)), ids = found, self.ids().ravel()
         is_here = (ids >= 0) & (ids < self.experts)
         expected: list[int] = []

@@ -117,7 +117,7 @@ def check(masks: Masks, queries: int, *others: str, calls: Sequence[tuple[int, t
     assert [each.ukernel is not None for each in program.report.attentions] == [True]
     parts = [each.part for each in program.report.launches]
     if others != ANYTHING:
-        assert parts == [*others, "attention", *["combine"] * (queries <= 32)]
+        assert parts == [*others, "attention"]
     with program.session() as session:
         for position, of_sequences in calls:
             given = *tensors, torch.tensor(position), torch.tensor(of_sequences)

@@ -75,7 +75,7 @@ def test_packed(monkeypatch: pytest.MonkeyPatch, case: Mapping[str, int]) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("queries", [300, 500])
 def test_other_tiles(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
-    """Of attention's workgroups of 256 queries and a product's of 320 rows, either is behind the other's last one."""
+    """Results are right where tiles of attention (256 queries) and of the product (320 rows) end at different rows."""
     monkeypatch.setattr("mxcomp.matching.attention._FEW", 1)
     check(monkeypatch, **MANY, queries=queries, ukernels="mx_f4E2M1FN_f4E2M1FN_f32_m320_n256_k512_intrawave")
 
