@@ -61,7 +61,8 @@ def choose(context: Context) -> Sequence[Plan]:
 
 def from_entries(entries: dict[str, Any]) -> Plan:
     """Returns a plan from the entries of its attribute. Raises KeyError, TypeError and ValueError for invalid ones."""
-    return _BY_NAME[entries.get("plan", "")].from_entries(entries)
+    kind = _BY_NAME[entries.get("plan", "")]
+    return kind.from_entries(entries | {name: from_entries(dict(entries[name])) for name in kind.nested})
 
 
 def plan_of(op: ir.Operation) -> Plan | None:

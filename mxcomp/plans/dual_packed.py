@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import ClassVar
 
 from iree.compiler import ir
 
@@ -36,6 +36,8 @@ class DualPacked(Joint):
 
     plan: str = "dual_packed"
     alone: DataTiled = field(default_factory=DataTiled)
+
+    nested: ClassVar[tuple[str, ...]] = ("alone",)
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
@@ -74,10 +76,6 @@ class DualPacked(Joint):
         assert isinstance(instance, dual_packed.Instance)
         timed = _timed(instance, problem, result_bytes, registry)
         return None if timed is None else timed.us
-
-    @classmethod
-    def from_entries(cls, entries: dict[str, Any]) -> Self:
-        return super().from_entries(entries | {"alone": DataTiled.from_entries(dict(entries["alone"]))})
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
         return replace(matmul, packed=dual_matmul.flat(matmul.packed, self.layout))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import geometric_mean
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from iree.compiler import ir
 
@@ -42,6 +42,7 @@ class DualVersions(Joint, MultiM):
     alone: MultiM = field(default_factory=MultiM)
 
     least_gain: ClassVar[float] = 0.0
+    nested: ClassVar[tuple[str, ...]] = ("alone",)
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
@@ -75,12 +76,6 @@ class DualVersions(Joint, MultiM):
     @property
     def joint_kernel(self) -> str:
         return ", ".join(each.kernel or "" for _, each in self.versions)
-
-    @classmethod
-    def from_entries(cls, entries: dict[str, Any]) -> Self:
-        from mxcomp.plans import from_entries
-
-        return super().from_entries(entries | {"alone": from_entries(dict(entries["alone"]))})
 
     @property
     def unfused(self) -> Tiled:

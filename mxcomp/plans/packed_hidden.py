@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import ClassVar
 
 from iree.compiler import ir
 
-from mxcomp import plans
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.layout.problem import Problem
@@ -57,6 +56,8 @@ class PackedHidden(Joint):
     packs_for: int = -1
     instead: Plan = field(default_factory=Plan)
 
+    nested: ClassVar[tuple[str, ...]] = ("instead",)
+
     @classmethod
     def offer(cls, choice: Choice) -> None:
         context, options = choice.context, choice.context.options
@@ -85,10 +86,6 @@ class PackedHidden(Joint):
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
         """Returns modelled µs of both."""
         return _us(_INSTANCES[self.joint_kernel], problem, registry)
-
-    @classmethod
-    def from_entries(cls, entries: dict[str, Any]) -> Self:
-        return super().from_entries(entries | {"instead": plans.from_entries(dict(entries.get("instead", {})))})
 
     def build(self, op: ir.Operation, building: Building) -> None:
         """Builds both when the second one is reached, if that is still possible, else each as it would be instead."""

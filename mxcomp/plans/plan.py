@@ -39,6 +39,8 @@ class Plan(Decision):
     """The least gain, as a fraction of the time of the plan that it replaces."""
     is_open: ClassVar[bool] = True
     """Whether a faster plan is searched for; not where a tuned table has a line."""
+    nested: ClassVar[tuple[str, ...]] = ()
+    """The names of fields that are plans themselves."""
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
