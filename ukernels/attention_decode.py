@@ -31,8 +31,9 @@ from mxcomp.ukernels.attention import (
 )
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_combine import part_types
+from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
-from mxcomp.ukernels.normalised_rows import QUANTISE, quantise_type, row_types, with_block
+from mxcomp.ukernels.normalised_rows import row_types, with_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
 

@@ -31,15 +31,8 @@ from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, Subscript, VisibleKeys, kept
+from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, QUANTISE, packed_functions, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
-from mxcomp.ukernels.normalised_rows import (
-    BLOCKS_IN_ROW,
-    CODE_BYTES,
-    MULTIPLE,
-    QUANTISE,
-    packed_functions,
-    quantise_type,
-)
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
 

@@ -18,6 +18,7 @@ from iree.compiler import ir
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.attention_mx_rows import GROUPS, VALUES
+from mxcomp.ukernels.brought import QUANTISE
 from mxcomp.ukernels.builder import Index, Threads, Values, both, select
 from mxcomp.ukernels.waves import BEYOND, BLOCK, MFMA
 
@@ -206,7 +207,7 @@ class _Unit:
         stored, is_stored = (here * spec.blocks + along).here, _all(inside)
         byte = ir.IntegerType.get_signless(8)
         for column, words in enumerate(self._load(here, along, inside)):
-            made, scale = builder.call(f"quantise{self.number}", [words], builder.byte_vector(spec.lane_bytes), byte)
+            made, scale = builder.call(f"{QUANTISE}{self.number}", [words], builder.byte_vector(spec.lane_bytes), byte)
             place = stored + column * spec.blocks
             put = partial(_put, outs[0], self.base[0] + place * spec.lane_bytes, made, is_stored)
             if spec.neighbours:

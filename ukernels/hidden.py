@@ -24,13 +24,13 @@ from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, dual_packed, family, split_k, standing
+from mxcomp.ukernels.brought import ACTIVATE, QUANTISE
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.dual_packed import DualPacked
 from mxcomp.ukernels.softmax import swapped
 from mxcomp.ukernels.split_k import InFlight
 from mxcomp.ukernels.waves import BLOCK, BLOCKS, LANES, MFMA, STEPS, UNIT_ROWS, VALUES, in_columns, unit_layout
 
-ACTIVATE, QUANTISE = "activate", "quantise"
 BOTH = range(2)
 """The numbers of the matrices."""
 PART = BLOCK // BLOCKS

@@ -26,6 +26,7 @@ from iree.compiler import ir
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import COLUMNS, DEPTH, LANE
+from mxcomp.ukernels.brought import NORMALISE, SUM
 from mxcomp.ukernels.builder import Index, Threads, Values, load, loop, select
 from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, LANES, VALUES
@@ -360,8 +361,8 @@ class _Normalising(_Writing):
         weights = self._loaded(Index.of(0), -(-self.units // _WAVES))
         builder.fence()  # or LLVM would load the row behind them
         for number in range(self.spec.norm.sums):
-            given.append(self._summed(*builder.call(f"sum{number}", given, ir.F32Type.get())))
-        (words,) = builder.call("normalise", given, given[0].type)
+            given.append(self._summed(*builder.call(f"{SUM}{number}", given, ir.F32Type.get())))
+        (words,) = builder.call(NORMALISE, given, given[0].type)
         self.normalised = builder.bitcast(words, self.spec.element, LANE)
         row = builder.lds(self.spec.depth, self.spec.element)
         with builder.when(self.is_part):

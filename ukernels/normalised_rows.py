@@ -13,29 +13,13 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
+from mxcomp.ukernels.brought import CODE_BYTES, NORMALISE, QUANTISE, SUM, quantise_type
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS
 
 _PARTS, _LOAD, _WORD_BITS = 4, 4, 32
 _MOST_THREADS = 1024
-CODE_BYTES = 16
-"""The bytes of a block's elements."""
-
-QUANTISE, BLOCKS_IN_ROW, MULTIPLE = "quantise", "blocks", "multiple"
-"""The names of functions that quantise a block, and return the blocks of a row, and what rows are padded to."""
-
-
-def quantise_type() -> ir.FunctionType:
-    """Returns the type of that function: words of a block, to codes and a scale."""
-    words = ir.VectorType.get([BLOCK * 16 // _WORD_BITS], builder.i32_type())
-    return ir.FunctionType.get([words], [builder.byte_vector(CODE_BYTES), ir.IntegerType.get_signless(8)])
-
-
-def packed_functions() -> dict[str, ir.FunctionType]:
-    """Returns the types of all of these."""
-    index = ir.FunctionType.get([], [ir.IndexType.get()])
-    return {QUANTISE: quantise_type(), BLOCKS_IN_ROW: index, MULTIPLE: index}
 
 
 def row_types(shape: Sequence[int | None], blocks: int, rows: int) -> list[ir.RankedTensorType]:
@@ -146,7 +130,7 @@ class _Row:
         """Returns a sum of the row: what each lane has, then each wave."""
         part = builder.constant_zeros(ir.F32Type.get())
         for block, words in zip(self.blocks, self.words, strict=True):
-            (of_block,) = builder.call(f"sum{stage}", [*words, *totals], part.type)
+            (of_block,) = builder.call(f"{SUM}{stage}", [*words, *totals], part.type)
             part = added(part, builder.masked(block < self.spec.blocks, of_block))
         whole = of_wave(part, added)
         with builder.when(self.lane < 1):
@@ -158,7 +142,7 @@ class _Row:
 
     def _with(self, block: Index, words: Values, totals: Values, elements: ir.Value, scales: ir.Value) -> Values:
         """Returns results with a block, zeros where there is none."""
-        (own,) = builder.call("normalise", [*words, *totals], words[0].type)
+        (own,) = builder.call(NORMALISE, [*words, *totals], words[0].type)
         is_there = builder.both(block < self.spec.blocks, self.is_row)
         unit = [0] * (len(self.spec.along) - 1)
         return with_block([elements, scales], unit, block, own, self.quarter < 1, is_there)

@@ -22,6 +22,7 @@ from mxcomp.layout import LHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, quantising
+from mxcomp.ukernels.brought import NORMALISE, QUANTISE, SUM
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.softmax import added, of_wave
@@ -220,7 +221,7 @@ class Shared(quantising.FlatStream):
     def _quantise(self, entry: Index, words: Values) -> None:
         """Quantises a block, whose quarters lanes exchange."""
         kinds = builder.byte_vector(MFMA.lane_bytes(self.a.element)), ir.IntegerType.get_signless(8)
-        code, scale = builder.call("quantise", [builder.from_elements(self._block(entry, words))], *kinds)
+        code, scale = builder.call(QUANTISE, [builder.from_elements(self._block(entry, words))], *kinds)
         block, row = self._at(entry)
         with when(self.quarter < 1):
             self.a.write(block, row, block < self.blocks, code, scale)
@@ -274,7 +275,7 @@ class Normalising(Once):
     def _add(self, stage: int, entry: Index, words: Values) -> None:
         """Adds up what a wave has of a row."""
         f32, (block, _) = ir.F32Type.get(), self._at(entry)
-        (part,) = builder.call(f"sum{stage}", self._given(stage, entry, words), f32)
+        (part,) = builder.call(f"{SUM}{stage}", self._given(stage, entry, words), f32)
         total = of_wave(builder.masked(block < self.blocks, part), added)
         with when(self.lane < 1):
             builder.write_lds(builder.from_elements([total]), self.parts_of_rows[stage], entry // _WAVE_BLOCKS)
@@ -299,7 +300,7 @@ class Normalising(Once):
 
     def _block(self, entry: Index, words: Values) -> Values:
         given = self._given(self.instance.sums, entry, words)
-        return self._exchanged(*builder.call("normalise", given, given[0].type))
+        return self._exchanged(*builder.call(NORMALISE, given, given[0].type))
 
 
 INSTANCES = tuple(

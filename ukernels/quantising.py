@@ -23,6 +23,7 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, split_k
+from mxcomp.ukernels.brought import BLOCKS_IN_ROW, QUANTISE
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.operands import factor, packed_buffer
 from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
@@ -201,7 +202,7 @@ class FlatStream(split_k.Stream):
     def _operands(self, *given: ir.Value) -> None:
         """Sets up activations, with the number of blocks in a row, and RHS: elements and scales of each matrix."""
         x, *weights = given
-        (blocks,) = builder.call("blocks", [], ir.IndexType.get())
+        (blocks,) = builder.call(BLOCKS_IN_ROW, [], ir.IndexType.get())
         self.k_tiles = Index.of(build.dim(weights[0], 1))
         buffers = [packed_buffer(each, self.k_tiles) for each in weights]
         pairs = zip(buffers[::2], buffers[1::2], strict=True)
@@ -254,7 +255,7 @@ class Quantising(FlatStream):
         """Returns a quantised K tile of LHS: scales, and each step's fragment."""
         i8 = ir.IntegerType.get_signless(8)
         kinds = builder.byte_vector(MFMA.lane_bytes(self.instance.elements[LHS])), i8
-        blocks = [builder.call("quantise", [builder.joined(pieces)], *kinds) for (pieces,) in words]
+        blocks = [builder.call(QUANTISE, [builder.joined(pieces)], *kinds) for (pieces,) in words]
         sched_barrier()
         return [[builder.from_elements([scale for _, scale in blocks])], *([elements] for elements, _ in blocks)]
 

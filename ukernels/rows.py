@@ -18,6 +18,7 @@ from iree.compiler.dialects import vector
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
+from mxcomp.ukernels.brought import QUANTISE
 from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.waves import BLOCK, LANES, MFMA
 
@@ -167,5 +168,5 @@ class Rows:
         byte = ir.IntegerType.get_signless(8)
         elements = ir.VectorType.get([MFMA.lane_bytes(self.format)], byte)
         words = builder.bitcast(load(), "i32", BLOCK * self.bits // 32)
-        made, scale = builder.call("quantise", [words], elements, byte)
+        made, scale = builder.call(QUANTISE, [words], elements, byte)
         return [lambda: made, lambda: builder.from_elements([scale])]

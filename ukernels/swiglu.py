@@ -16,6 +16,7 @@ from iree.compiler import ir
 from mxcomp.formats import E2M1, E4M3
 from mxcomp.layout import GATE_AND_UP
 from mxcomp.ukernels import builder, once, quantising, split_k
+from mxcomp.ukernels.brought import ACTIVATE
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, STEPS, Waves, unit_layout
 
@@ -104,7 +105,7 @@ class Hidden(once.Shared):
         return [self.quarter * _LOAD + piece * (_LOAD * once.PARTS) for piece in range(_PIECES)]
 
     def _block(self, entry: Index, words: Values) -> Values:
-        (part,) = builder.call("activate", [builder.joined(words)], ir.VectorType.get([_OF_LANE], builder.i32_type()))
+        (part,) = builder.call(ACTIVATE, [builder.joined(words)], ir.VectorType.get([_OF_LANE], builder.i32_type()))
         own, pairs = [builder.element(part, number) for number in range(_OF_LANE)], _LOAD // len(GATE_AND_UP)
         each = product(range(_PIECES), range(once.PARTS), range(pairs))
         return [builder.of_quad(own[piece * pairs + i], lane) for piece, lane, i in each]

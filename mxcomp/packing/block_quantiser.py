@@ -28,13 +28,12 @@ from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import constant, inline, insert
 from mxcomp.packing import rounding
+from mxcomp.ukernels.brought import ACTIVATE, BLOCKS_IN_ROW, MULTIPLE, NORMALISE, QUANTISE, SUM
 from mxcomp.ukernels.conversions import converted, slice_of
 from mxcomp.ukernels.softmax import swapped
 
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that contains the function."""
-
-NAME, BLOCKS, MULTIPLE, ACTIVATE, SUM, NORMALISE = "quantise", "blocks", "multiple", "activate", "sum", "normalise"
 
 _PART = BLOCK // 4
 """The number of activations of which a lane makes what is quantised, where lanes share blocks (`ukernels/once.py`)."""
@@ -61,7 +60,7 @@ def texts(operands: Sequence[Activations]) -> str:
     """Returns a module with functions @quantise0, … of operands, which return elements in order."""
     with functions() as module:
         for number, each in enumerate(operands):
-            _quantise(each, BLOCK * each.bits // _WORD_BITS, True, f"{NAME}{number}")
+            _quantise(each, BLOCK * each.bits // _WORD_BITS, True, f"{QUANTISE}{number}")
     return str(module)
 
 
@@ -90,7 +89,7 @@ def hidden_text(activations: Activations, hidden: Compute, pair: Sequence[ir.Val
 _WORD_BITS = 32
 
 
-def _quantise(activations: Activations, words: int, in_order: bool, name: str = NAME) -> None:
+def _quantise(activations: Activations, words: int, in_order: bool, name: str = QUANTISE) -> None:
     """Builds the function that returns a block and its scale: elements in order, or as the MFMA takes them from
     lanes."""
     producer, hidden = activations.producer, activations.hidden
@@ -158,7 +157,7 @@ def functions(*numbers: int | None) -> Iterator[ir.Module]:
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         yield module
-        for name, number in zip((BLOCKS, MULTIPLE), numbers, strict=False):
+        for name, number in zip((BLOCKS_IN_ROW, MULTIPLE), numbers, strict=False):
             if number is not None:
                 with body_of(name, [], [ir.IndexType.get()]):
                     func.ReturnOp([build.constant_index(number)])

@@ -17,8 +17,9 @@ from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.mlir.attributes import PACKS
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.runtime_sizes import RuntimeSizes
+from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import MOST_BYTES
-from mxcomp.ukernels.normalised_rows import CODE_BYTES, NormalisedRows
+from mxcomp.ukernels.normalised_rows import NormalisedRows
 
 
 def fits(found: Activations | str, layout: DataTiledLayout, sizes: RuntimeSizes) -> bool:

@@ -1,0 +1,31 @@
+"""Functions that a dispatch brings with a kernel, the model's arithmetic and numbers, called by these names.
+
+`mxcomp.packing.block_quantiser` writes them. Sums and quantisers of several operands have numbers behind their names.
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.waves import BLOCK
+
+QUANTISE, ACTIVATE, SUM, NORMALISE = "quantise", "activate", "sum", "normalise"
+"""The names of functions that quantise a block, make hidden activations, add up a part of a row, and normalise it."""
+BLOCKS_IN_ROW, MULTIPLE = "blocks", "multiple"
+"""The names of functions that return the blocks of a row, and what the number of rows is padded to."""
+
+CODE_BYTES, _WORD_BITS = 16, 32
+"""The bytes of a block's elements of 4 bits; and the bits of a word."""
+
+
+def quantise_type() -> ir.FunctionType:
+    """Returns the type of the function that quantises to 4 bits: words of a block, to codes and a scale."""
+    words = ir.VectorType.get([BLOCK * 16 // _WORD_BITS], builder.i32_type())
+    return ir.FunctionType.get([words], [builder.byte_vector(CODE_BYTES), ir.IntegerType.get_signless(8)])
+
+
+def packed_functions() -> dict[str, ir.FunctionType]:
+    """Returns the types of what a kernel calls that packs what it quantises to 4 bits."""
+    index = ir.FunctionType.get([], [ir.IndexType.get()])
+    return {QUANTISE: quantise_type(), BLOCKS_IN_ROW: index, MULTIPLE: index}
