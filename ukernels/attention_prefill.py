@@ -19,43 +19,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice, repeat
-from typing import ClassVar
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl, vector
 
-from mxcomp.layout.order import HeadOrder
-from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import LANE, Operand, Reach, Stored, Subscript, VisibleKeys, kept
+from mxcomp.ukernels.attention import LANE, Operand, VisibleKeys
+from mxcomp.ukernels.attention_prefill_parameters import (
+    DEPTH,
+    FRAGMENTS,
+    GROUPS,
+    QUADS,
+    ROWS,
+    STAGGERED,
+    STEP,
+    SUMS,
+    Parameters,
+    Staged,
+)
 from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, QUANTISE, packed_functions, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
 
-ROWS, DEPTH = 32, 16
-"""The rows and columns of a fragment, and the elements that a matrix instruction takes along the third size."""
-GROUPS = LANES // ROWS
-"""The number of groups of lanes, which have different elements along the third size."""
-SUMS = ROWS * ROWS // LANES
-"""The number of elements of a fragment that a lane has: by fours, whose rows are neighbours."""
-STEP, FRAGMENTS = 64, 2
-"""The number of keys of a step, and of fragments of its scores."""
-QUADS = STEP // DEPTH
-"""The number of factors of the second product that a lane's powers of a step are."""
-STAGGERED = 8
-"""The number of waves that are two on each SIMD, of which one is a phase behind."""
-_SLOTS = 4
-"""The number of steps that LDS has for those: copies are waited for a whole step later."""
-MOST_STAGGERED = 320
-"""The sizes of a key and a value up to which LDS has so many."""
-_XCDS = 8
-"""The number of XCDs, each with an L2 of its own."""
-_BANKED = 16
-"""The number of chunks of eight elements that all banks of LDS have."""
 _AHEAD = 4
 """The number of fragments that are read from LDS before they are multiplied."""
 _EXCESS = 8.0
@@ -66,227 +54,17 @@ NONE: Iterator[None] = iter(())
 """No moves."""
 
 
-@dataclass(frozen=True)
-class Prefill:
-    """The kernel's parameters.
-
-    Attributes:
-        heads: Of queries, in all batches; None if the program knows how many.
-        queries: Of each head; None likewise.
-        size, value_size: Of a query or key, and of a value.
-        keys: None if the program knows how many.
-        scale: Of scores, times log2(e).
-        query, key, value, mask: Operands.
-        reach: Which keys a query sees; None: all.
-        waves: Of a workgroup, two or more, each with 32 queries.
-        splits: Of the waves so many have the same queries, and take steps of keys in turns.
-        result: The type of results.
-        cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
-        sink: A score of each head that counts in the sum of powers, and has no value.
-        packed: Results are quantised, and packed in units of queries: the heads of a query are blocks of a row.
-    """
-
-    heads: int | None
-    queries: int | None
-    size: int
-    value_size: int
-    keys: int | None
-    scale: float
-    query: Stored
-    key: Stored
-    value: Stored
-    mask: Stored | None
-    reach: Reach | None
-    waves: int
-    result: str
-    cap: float | None = None
-    sink: Stored | None = None
-    splits: int = 1
-    packed: bool = False
-    pages: ClassVar[None] = None
-
-    @property
-    def threads(self) -> int:
-        return self.waves * LANES
-
-    @property
-    def llvm_func_attrs(self) -> dict[str, str]:
-        """Attributes of the function for LLVM: two of 8 waves share the registers of a SIMD."""
-        return {"amdgpu-waves-per-eu": "2"} if self.waves == STAGGERED else {}
-
-    @property
-    def scales_late(self) -> bool:
-        """Whether scores are scaled when the reference is subtracted, as nothing else is done with them."""
-        is_same = self.reach is None or not self.reach.blind_sees_all
-        return self.mask is None and self.cap is None and self.scale > 0 and is_same
-
-    @property
-    def may_split(self) -> bool:
-        """Whether two waves may share keys: each has half of a value's fragments, and of what a query is copied by.
-
-        LDS has some KB more than keys and values.
-        """
-        is_even = self.size % (2 * DEPTH) == 0 and self.value_size % (2 * ROWS) == 0
-        return is_even and self.size + self.value_size < MOST_STAGGERED and (self.keys is None or self.keys > STEP)
-
-    @property
-    def is_staggered(self) -> bool:
-        """Whether waves are two on each SIMD, of which one is a phase behind."""
-        return self.waves == STAGGERED and self.splits == 1
-
-    @property
-    def tile(self) -> int:
-        """The number of queries of a workgroup."""
-        return self.waves // self.splits * ROWS
-
-    @property
-    def span(self) -> int:
-        """The number of keys of a round: a step for each of the waves that share queries."""
-        return self.splits * STEP
-
-    @property
-    def known_heads(self) -> int:
-        """The number of heads, or of those of each batch where the number of batches is dynamic."""
-        strides = (each.stride for each in self.query.subscripts if each.axis == "n" and each.extent is None)
-        return next(strides, 1) if self.heads is None else self.heads
-
-    @property
-    def workgroups(self) -> int | None:
-        """The number of workgroups; None if the program knows it."""
-        tiles = build.tiles(self.queries, self.tile)
-        return None if self.heads is None or tiles is None else self.heads * tiles
-
-    @property
-    def staged(self) -> tuple[Staged, Staged]:
-        """The LDS staging of keys and of values of a round."""
-        sizes = (self.size, 1), (self.value_size, ROWS // LANE)
-        key, value = (Staged(size // LANE, together, self.waves, self.span) for size, together in sizes)
-        return key, value
-
-    def order(self, tiles: Index) -> HeadOrder:
-        """Returns the order in which workgroups take tiles, of which a head has so many."""
-        stored = self.key, self.value
-        strides = [each.stride for operand in stored for each in operand.subscripts if each.axis == "n"]
-        shared = math.gcd(self.known_heads, *strides)
-        return HeadOrder(math.gcd(self.known_heads // shared, _XCDS), shared, tiles)
-
-    @property
-    def slots(self) -> int:
-        """The number of rounds of which LDS has keys or values."""
-        return _SLOTS // self.splits if self.size + self.value_size <= MOST_STAGGERED else 2
-
-    @property
-    def first_keys(self) -> int:
-        """The number of rounds whose keys are copied before values, which are where queries were."""
-        return self.slots if self.is_staggered else 2
-
-    @property
-    def depths(self) -> int:
-        """The number of matrix instructions along the size of a key."""
-        return self.size // DEPTH
-
-    @property
-    def sums(self) -> int:
-        """The number of fragments of a value, of which the last may be half empty."""
-        return -(-self.value_size // ROWS)
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
-        causal = "" if self.reach is None else "_causal"
-        return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
-
-    @property
-    def inputs(self) -> list[Stored]:
-        return attention.inputs(self)
-
-    @property
-    def row(self) -> list[int]:
-        """The shape of a row of the result: the part of each group of lanes, perhaps several times."""
-        return [*kept([self.value_size // (GROUPS * LANE)]), GROUPS, LANE]
-
-    @property
-    def dynamic(self) -> str:
-        """The axes of the result whose sizes the program knows."""
-        return "".join(axis for axis, size in (("n", self.heads), ("t", self.queries)) if size is None)
-
-    @property
-    def tiled(self) -> list[int]:
-        """The sizes of a workgroup's part along the first dimensions of the result."""
-        return [self.tile] if self.heads == 1 else [1, self.tile]
-
-    @property
-    def may_pack(self) -> bool:
-        """Whether results may be packed: two groups of lanes have whole blocks of each query."""
-        is_static = self.heads is not None and self.queries is not None
-        return is_static and self.result in ("bf16", "f16") and self.value_size % (GROUPS * BLOCK) == 0
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks of a value."""
-        return self.value_size // BLOCK
-
-    @property
-    def result_type(self) -> ir.RankedTensorType:
-        """The type of the result: rows of each head."""
-        return self._result_types(self.heads, self.queries)[0]
-
-    def _result_types(self, heads: int | None, queries: int | None) -> list[ir.RankedTensorType]:
-        """Returns the types of results of so many heads and queries; of packed ones these are units."""
-        rows = [*([] if self.heads == 1 else [heads]), queries]
-        if self.packed:
-            return [build.tensor_type([*rows, UNIT_ROWS * self.blocks * size], "i8") for size in (CODE_BYTES, 1)]
-        return [build.tensor_type([*rows, *self.row], self.result)]
-
-    @property
-    def outputs(self) -> list[Stored]:
-        """The layout of the result."""
-        sizes = None if self.heads is None else 1, self.known_heads, self.queries, self.value_size
-        return [Stored(self.result, sizes, tuple(Subscript(axis, 1, None) for axis in "nhtv"))]
+class Prefill(Parameters):
+    """The kernel with these parameters."""
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
-        results = self._result_types(1, None)
+        results = self.result_types(1, None)
         kinds = [*(each.type for each in self.inputs), *results]
         write, brought = (_Packed, packed_functions()) if self.packed else (_Prefill, {})
         return standing.module(
             self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), brought=brought
         )
-
-
-@dataclass(frozen=True)
-class Staged:
-    """The rows of keys or values that LDS has in a round, one behind the other, each of chunks of eight elements.
-
-    Chunks of a row change places: lanes that are served at a time read `together` of them from each of so many rows
-    that all banks are read.
-    """
-
-    chunks: int
-    together: int
-    waves: int
-    rows: int = STEP
-
-    @property
-    def row(self) -> int:
-        """The elements of a row."""
-        return self.chunks * LANE
-
-    @property
-    def turns(self) -> int:
-        """The number of copies of each wave."""
-        return -(-self.rows * self.chunks // (LANES * self.waves))
-
-    @property
-    def elements(self) -> int:
-        """The elements of LDS, including unused copies of waves behind the last row."""
-        return self.turns * self.waves * LANES * LANE
-
-    def exchanged(self, row: Index) -> Index:
-        """Returns the number by which chunks of a row change places."""
-        rows = _BANKED // self.together
-        several = math.gcd(self.chunks // self.together, rows) if self.chunks % self.together == 0 else 1
-        return row % rows // (rows // several) * self.together
 
 
 class _Prefill:

@@ -33,7 +33,8 @@ from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
-from mxcomp.ukernels.attention_prefill import MOST_STAGGERED, Prefill
+from mxcomp.ukernels.attention_prefill import Prefill
+from mxcomp.ukernels.attention_prefill_parameters import MOST_STAGGERED
 from mxcomp.ukernels.builder import MOST_BYTES
 
 ATTENTION = "iree_linalg_ext.attention"
