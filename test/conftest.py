@@ -68,13 +68,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONG = (
-    "test_versions.py", "test_compile.py", "test_in_place.py", "test_units.py", "test_run.py", "test_lint.py",
-    "test_in_rows.py", "test_processes.py", "test_verify.py", "test_corpus_triton.py", "test_torch_export.py",
-    "test_plugin.py", "test_fusions.py", "test_corpus_iree.py", "test_hidden.py", "test_ukernels.py",
-    "test_parameters.py", "test_shapes.py", "test_snippets.py", "test_mutants.py", "test_dual.py",
-    "test_interrupts.py", "test_few_rows.py", "test_weight_only.py", "test_drawn_3.py", "test_drawn_2.py",
-    "test_drawn_1.py", "test_plugin_spellings.py", "test_calibrate.py", "test_program.py", "test_faults.py",
-    "test_examine.py", "test_properties.py", "test_torch.py",
+    "test_compile.py", "test_in_place.py", "test_run.py", "test_plugin.py", "test_parameters.py", "test_verify.py",
+    "test_processes.py", "test_torch_export.py", "test_gated_experts.py", "test_torch_decompositions.py",
+    "test_few_rows.py", "test_in_rows.py", "test_snippets.py", "test_ukernels.py", "test_dual.py",
+    "test_mutants.py", "test_units.py", "test_fusions.py", "test_shapes.py", "test_properties.py", "test_hidden.py",
+    "test_norms_in_front.py", "test_bytecode.py", "test_examine.py", "test_versions.py", "test_docs.py",
+    "test_torch_attention.py", "test_calibrate.py", "test_comparison.py", "test_machines.py", "test_interrupts.py",
+    "test_tune.py", "test_corpus_triton.py", "test_families.py", "test_producers.py", "test_attention.py",
+    "test_mutation.py", "test_failures.py", "test_routing.py", "test_program.py",
 )  # fmt: skip
 """Files that take longest, with the longest first: a worker that is done with a file takes the next one."""
 

@@ -1,4 +1,6 @@
-// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-take-attention)' | filecheck %s
+// Kernels are megabytes, in which filecheck takes long to find nothing: of each only the beginning stays.
+// RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-take-attention)' \
+// RUN:   | sed -E 's/(mxcomp.kernel = "[^"]{200})[^"]*/\1/' | filecheck %s
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-take-attention{ukernels=none})' | filecheck %s --check-prefix=OFF
 
 #q = affine_map<(n, t, v, d, l) -> (n, t, d)>
