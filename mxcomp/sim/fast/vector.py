@@ -8,20 +8,18 @@ result if there is one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir as llvm
 
 from mxcomp.sim.fast import ir, lanes
-from mxcomp.sim.fast.fetching import Source, argument, fetch, sources
 from mxcomp.sim.fast.frame import MODE_SLOT, Frame
-from mxcomp.sim.fast.tracing import InsertPoint, Traced, Untraceable
-from mxcomp.sim.fast.writing import write_result
-from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.fast.tracing import InsertPoint, Traced, Untraceable, lift
+from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.semantics import VECTOR
-from mxcomp.sim.semantics.table import VectorOp
+from mxcomp.sim.semantics.modifiers import Source, fetched, result_words, sources
+from mxcomp.sim.semantics.table import DTYPES, VectorOp, u32
 
 _OVERFLOW_MODE = 23
 """The only bit of MODE that lane functions look at: FP16_OVFL."""
@@ -45,75 +43,115 @@ def emit_vector(frame: Frame, i: Instruction) -> None:
     if op.cross_lane:
         lanes.emit_cross_lane(frame, i)
         return
-    wanted = sources(i, op)
-    if not any(source.operand is None for source in wanted):
-        _call(frame, i, op, wanted, 0)
+    if "m" not in op.src:
+        _call(frame, i, op, 0)
         return
     mode = frame.builder.lshr(frame.read32(MODE_SLOT), ir.constant(ir.i32, _OVERFLOW_MODE))
     with frame.builder.if_else(frame.builder.trunc(mode, ir.i1)) as (saturating, plain):
         with saturating:
-            _call(frame, i, op, wanted, 1 << _OVERFLOW_MODE)
+            _call(frame, i, op, 1 << _OVERFLOW_MODE)
         with plain:
-            _call(frame, i, op, wanted, 0)
+            _call(frame, i, op, 0)
 
 
-def _call(frame: Frame, i: Instruction, op: VectorOp, wanted: list[Source], mode: int) -> None:
-    fields = tuple(sorted(i.fields.items()))
-    key = (i.mnemonic, i.encoding, fields, i.sdwa, i.dpp, mode, tuple(source.key for source in wanted))
+def _call(frame: Frame, i: Instruction, op: VectorOp, mode: int) -> None:
+    wanted, fields = sources(i, op), tuple(sorted(i.fields.items()))
+    key = (i.mnemonic, i.encoding, fields, i.sdwa, i.dpp, mode, tuple(map(_key, wanted)))
     name = f"v.{key}".replace('"', "'")
-    function = ir.once(frame.module, name, lambda: _define(frame.module, name, i, op, wanted, mode))
-    rows = [frame.rows(operand) for operand in i.dst if operand.is_vgpr]
-    values = [argument(frame, source) for source in wanted if source.operand is not None]
-    mask = frame.builder.call(function, [frame.exec(), *rows, *values])
+    given = [frame.rows(operand) for operand in i.dst if operand.is_vgpr]
+    given += [_argument(frame, source.letter, source.operand) for source in wanted if source.operand is not None]
+    types = [value.type for value in given]
+    function = ir.once(frame.module, name, lambda: _define(frame.module, name, i, op, mode, types))
+    mask = frame.builder.call(function, [frame.exec(), *given])
     for operand in i.dst:
         if not operand.is_vgpr:
             frame.write(operand.code, mask)
 
 
+def _key(source: Source) -> tuple[Any, ...]:
+    """Returns the properties of a source that the generated code depends on."""
+    o = source.operand
+    if o is None:
+        return (source.letter,)
+    kind = "v" if o.is_vgpr else "s" if o.is_sgpr else "c"
+    return (source.letter, kind, o.negate, o.absolute, o.high, o.sel, o.signed)
+
+
+def _argument(frame: Frame, letter: str, operand: Operand) -> ir.Value:
+    """Returns what the caller passes: a row, or the bits that all lanes share; a constant stands for both of a pair."""
+    if operand.is_vgpr:
+        return frame.rows(operand)
+    if letter != "Q":
+        return frame.scalar(operand, letter)
+    if operand.is_sgpr:
+        return frame.read64(operand.code)
+    low = frame.builder.zext(frame.scalar(operand, "f"), ir.i64)
+    return frame.builder.or_(low, frame.builder.shl(low, ir.index(32)))
+
+
 def _define(
-    module: llvm.Module, name: str, i: Instruction, op: VectorOp, wanted: list[Source], mode: int
+    module: llvm.Module, name: str, i: Instruction, op: VectorOp, mode: int, types: list[llvm.Type]
 ) -> llvm.Function:
-    function = _lane_function(i, op)
-    results = [operand for operand in i.dst if operand.is_vgpr]
-    types = [source.type for source in wanted if source.operand is not None]
-    defined = ir.internal(module, name, ir.i64, [ir.i64, *[ir.pointer] * len(results), *types])
-    _fill(defined, i, op, wanted, mode, function)
-    return defined
-
-
-def _fill(
-    defined: llvm.Function, i: Instruction, op: VectorOp, wanted: list[Source], mode: int, function: Callable[..., Any]
-) -> None:
+    """Defines the function of a form; the types are those of its rows and sources."""
+    function, count = op.lane_function(i), sum(operand.is_vgpr for operand in i.dst)
+    defined = ir.internal(module, name, ir.i64, [ir.i64, *types])
     builder = llvm.IRBuilder(defined.append_basic_block("entry"))
-    active, arguments = defined.args[0], list(defined.args[1:])
-    count = sum(operand.is_vgpr for operand in i.dst)
-    rows, values = arguments[:count], arguments[count:]
-    written = active
+    active, *arguments = defined.args
+    rows, values, written = arguments[:count], arguments[count:], active
     if i.dpp is not None:
         values[0], written = lanes.exchange(builder, i.dpp, values[0], active)
     mask = ir.entry_alloca(builder, ir.i64)
     ir.store(builder, ir.index(0), mask, 8)
     with ir.loop(builder, ir.WAVE, ir.LANES) as lane:
         point, given = InsertPoint(builder, lane), iter(values)
-        traced = [mode if source.operand is None else fetch(point, source, next(given)) for source in wanted]
+        traced = [mode if source.operand is None else _fetch(point, source, next(given)) for source in sources(i, op)]
         found = function(*traced)
         pointers, where = iter(rows), lanes.chunk(builder, written, lane)
         for letter, value in zip(op.dst, found if len(op.dst) > 1 else (found,), strict=True):
             if letter == "M":
                 lanes.collect(builder, mask, _boolean(value), lane)
             else:
-                write_result(point, i, letter, value, next(pointers), where)
+                _write(point, i, letter, value, next(pointers), where)
     builder.ret(builder.and_(ir.load(builder, mask, ir.i64, 8), active))
+    return defined
 
 
-def _lane_function(i: Instruction, op: VectorOp) -> Callable[..., Any]:
-    if op.clamped is not None and i.flag("clmp"):
-        return op.clamped
-    function: Callable[..., Any] = op.function(i) if op.specialise else op.function
-    return function
+def _fetch(point: InsertPoint, source: Source, given: ir.Value) -> Any:
+    """Returns the lanes of a source from `point.lane` on."""
+    if source.letter == "M":
+        return Traced(point, bool, lanes.chunk(point.builder, given, point.lane))
+    return fetched([_word(point, given, k) for k in range(2 if source.letter in "UIdQ" else 1)], source)
+
+
+def _word(point: InsertPoint, given: ir.Value, k: int) -> Traced:
+    """Returns register k from a row on, or the k-th half of the bits that all lanes share."""
+    builder = point.builder
+    if given.type != ir.pointer:
+        word = builder.trunc(builder.lshr(given, ir.index(32 * k)), ir.i32) if given.type == ir.i64 else given
+        return Traced(point, u32, ir.splat(builder, word))
+    at = builder.add(point.lane, ir.index(ir.WAVE * k))
+    return Traced(point, u32, ir.load(builder, ir.offset(builder, given, at, ir.i32), ir.vector(ir.i32)))
 
 
 def _boolean(value: Any) -> ir.Value:
     if not isinstance(value, Traced):
         raise Untraceable("a constant mask")
     return value.astype(np.bool_).value
+
+
+def _write(point: InsertPoint, i: Instruction, letter: str, value: Any, row: ir.Value, active: ir.Value) -> None:
+    """Writes lanes of a type to the row, and to the next one if they have 64 bits."""
+    builder, kind = point.builder, ir.vector(ir.i32)
+    if not isinstance(value, Traced):
+        value = lift(point, value, np.dtype(DTYPES.get(letter, u32)))
+
+    def load() -> ir.Value:
+        return ir.load(builder, ir.offset(builder, row, point.lane, ir.i32), kind)
+
+    old = None if letter in "dUI" else Traced(point, u32, load())
+    for k, word in enumerate(result_words(i, letter)(value, old)):
+        if k:
+            row = ir.offset(builder, row, ir.WAVE, ir.i32)
+        bits = word.value if word.dtype.itemsize == 4 else word.astype(u32).value
+        new = builder.select(active, builder.bitcast(bits, kind), load())
+        ir.store(builder, new, ir.offset(builder, row, point.lane, ir.i32))

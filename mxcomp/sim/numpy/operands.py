@@ -10,8 +10,8 @@ import numpy as np
 from mxcomp.sim.instruction import EXECZ, SCC, VCC, VCCZ, Operand
 from mxcomp.sim.numpy.wave import Wave, lanes_of
 from mxcomp.sim.semantics.constants import constant_bits
-from mxcomp.sim.semantics.modifiers import modified16, modified32, modified64, selected_part
-from mxcomp.sim.semantics.table import DTYPES, u32, u64
+from mxcomp.sim.semantics.modifiers import Source, fetched
+from mxcomp.sim.semantics.table import MASK32, u32
 
 ScalarRead = Callable[[Wave], int]
 VectorRead = Callable[[Wave], Any]
@@ -51,59 +51,41 @@ def register_read(operand: Operand) -> VectorRead:
     return lambda w: np.array([scalar(w)], u32)
 
 
-def vector_read(operand: Operand, letter: str) -> VectorRead:
+def vector_read(source: Source) -> VectorRead:
     """Returns a reader of lanes in the type that a letter of the tables asks for."""
+    letter, operand, _ = source
+    if operand is None:
+        return lambda w: w.mode
     if letter == "M":
         mask = scalar_read(operand, "M")
         return lambda w: lanes_of(mask(w))
     if letter == "s":
         return scalar_read(operand, "u")
-    if letter == "Q":
-        return _pair(operand)
     if letter in "wxy":
         row, count = operand.vgpr, operand.dwords
         return lambda w: w.v[row : row + count]
-    if letter in "UId":
-        return _read64(operand, letter)
-    raw = _constant_or_register(operand, letter)
-    if operand.sel != 6:
-        whole = raw
-        raw = lambda w: selected_part(whole(w), operand)  # noqa: E731
-    if letter in "hHSb":
-        return lambda w: modified16(raw(w), operand, letter)
-    return _read32(raw, operand, letter)
-
-
-def _constant_or_register(operand: Operand, letter: str) -> VectorRead:
-    constant = constant_bits(operand.code, operand.literal, letter)
-    if constant is None:
+    if letter == "u" and operand.is_vgpr and operand == Operand(operand.code):
         return register_read(operand)
-    value = np.array([constant & 0xFFFFFFFF], u32)
-    return lambda w: value
+    words = words_read(operand, letter)
+    return lambda w: fetched(words(w), source)
 
 
-def _read32(raw: VectorRead, operand: Operand, letter: str) -> VectorRead:
-    if DTYPES.get(letter, u32) is u32 and not (operand.absolute or operand.negate):
-        return raw
-    return lambda w: modified32(raw(w), operand, letter)
-
-
-def _read64(operand: Operand, letter: str) -> VectorRead:
+def words_read(operand: Operand, letter: str) -> Callable[[Wave], tuple[Any, ...]]:
+    """Returns a reader of the one or two registers of a source; with one element where all lanes agree. A constant
+    stands for both of a pair."""
+    two = letter in "UIdQ"
     if operand.is_vgpr:
         row = operand.vgpr
-        return lambda w: modified64(w.v[row] | w.v[row + 1].astype(u64) << 32, operand, letter)
-    constant = constant_bits(operand.code, operand.literal, letter)
-    scalar: ScalarRead = scalar_read(operand, "U") if constant is None else lambda w: constant
-    return lambda w: modified64(np.array([scalar(w)], u64), operand, letter)
+        return (lambda w: (w.v[row], w.v[row + 1])) if two else (lambda w: (w.v[row],))
+    constant = constant_bits(operand.code, operand.literal, "f" if letter == "Q" else letter)
+    if constant is None:
+        scalar = scalar_read(operand, "U" if two else "u")
+        return lambda w: _halves(scalar(w))[: 1 + two]
+    if letter == "Q":
+        constant |= constant << 32
+    words = _halves(constant)[: 1 + two]
+    return lambda w: words
 
 
-def _pair(operand: Operand) -> VectorRead:
-    """Returns a reader of two registers; a constant stands for both."""
-    if operand.is_vgpr:
-        row = operand.vgpr
-        return lambda w: (w.v[row], w.v[row + 1])
-    if operand.is_sgpr:
-        code = operand.code
-        return lambda w: (np.array([w.s[code]], u32), np.array([w.s[code + 1]], u32))
-    raw = _constant_or_register(operand, "f")
-    return lambda w: (raw(w), raw(w))
+def _halves(bits: int) -> tuple[Any, Any]:
+    return np.array([bits & MASK32], u32), np.array([bits >> 32], u32)

@@ -9,53 +9,37 @@ from typing import Any
 
 import numpy as np
 
-from mxcomp.sim.instruction import EXEC, Dpp, Instruction, Operand
-from mxcomp.sim.numpy.operands import VectorRead, register_read, vector_read
+from mxcomp.sim.instruction import Dpp, Instruction, Operand
+from mxcomp.sim.numpy.operands import VectorRead, vector_read, words_read
 from mxcomp.sim.numpy.wave import Lanes, Step, Wave, mask_of
 from mxcomp.sim.semantics import VECTOR
 from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written
-from mxcomp.sim.semantics.modifiers import float_result, half_result, modified16, modified32, part_result
-from mxcomp.sim.semantics.table import MASK32, VectorOp, u32, u64
+from mxcomp.sim.semantics.modifiers import Source, fetched, result_words, sources
+from mxcomp.sim.semantics.table import MASK32, VectorOp
 
 _Write = Callable[[Wave, Any], None]
-_Store = Callable[[Wave, int, Lanes], None]
-
-_WHOLE = 6
 
 
 def vector_step(i: Instruction) -> Step:
     op = VECTOR[i.mnemonic]
-    function = _function(i, op)
-    reads = _reads(i, op)
+    function, reads = op.lane_function(i), [vector_read(source) for source in sources(i, op)]
+    if i.dpp is not None:
+        reads[0] = _exchanged(i.dpp, sources(i, op)[0])
     if op.cross_lane:
         return _cross_lane(i, op, function, reads)
-    if op.dst == "M":
-        return _compare(i, function, reads)
-    if len(op.dst) > 1:
-        return _several(i, op, function, reads)
-    write = _writer(i, op.dst, i.dst[0])
-    return lambda w: write(w, function(*[read(w) for read in reads]))
+    letters = op.dst.ljust(len(i.dst), "M")  # v_cmpx writes its result to EXEC, too
+    writes = [_writer(i, letter, operand) for letter, operand in zip(letters, i.dst, strict=True)]
+    if len(writes) == 1:
+        (write,) = writes
+        return lambda w: write(w, function(*[read(w) for read in reads]))
 
+    def several(w: Wave) -> None:
+        found = function(*[read(w) for read in reads])
+        results = [np.array(each) for each in (found if len(op.dst) > 1 else (found,) * len(writes))]
+        for write, result in zip(writes, results, strict=True):  # copies: sources may be views of results' registers
+            write(w, result)
 
-def _function(i: Instruction, op: VectorOp) -> Callable[..., Any]:
-    if op.clamped is not None and i.flag("clmp"):
-        return op.clamped
-    function: Callable[..., Any] = op.function(i) if op.specialise else op.function
-    return function
-
-
-def _reads(i: Instruction, op: VectorOp) -> list[VectorRead]:
-    """Returns readers in the order of the function's arguments: those of the signature, then the old result."""
-    operands = list(i.src)
-    reads: list[VectorRead] = []
-    for letter in op.src:
-        reads.append((lambda w: w.mode) if letter == "m" else vector_read(operands.pop(0), letter))
-    if i.dpp is not None:
-        reads[0] = _exchanged(i, _exchange(i.dpp), op.src[0])
-    if op.old:
-        letter = op.dst[0] if op.old == "accumulate" and not op.cross_lane else "u"
-        reads.append(vector_read(operands.pop(0), letter))
-    return reads
+    return several
 
 
 @dataclass(frozen=True)
@@ -70,8 +54,8 @@ class _Exchange:
     enabled: Lanes
     bound: bool
 
-    def read(self, raw: VectorRead, w: Wave) -> Lanes:
-        values: Lanes = raw(w)[self.source]
+    def read(self, word: Lanes, w: Wave) -> Lanes:
+        values: Lanes = word[self.source]
         return np.where(self._there(w), values, values.dtype.type(0)) if self.bound else values
 
     def write(self, w: Wave, row: int, bits: Lanes) -> None:
@@ -90,53 +74,15 @@ def _exchange(dpp: Dpp) -> _Exchange:
     return _Exchange(*lanes, dpp_written(dpp.row_mask, dpp.bank_mask), dpp.bound_control)
 
 
-def _exchanged(i: Instruction, exchange: _Exchange, letter: str) -> VectorRead:
+def _exchanged(dpp: Dpp, source: Source) -> VectorRead:
     """Returns a reader of the first source through DPP."""
-    operand = i.src[0]
-    if letter in "UId":
-        wide = vector_read(operand, letter)
-        return lambda w: exchange.read(wide, w)
-    raw = register_read(Operand(operand.code))
-    modified = modified16 if letter in "hHSb" else modified32
-    return lambda w: modified(exchange.read(raw, w), operand, letter)
+    exchange = _exchange(dpp)
+    assert source.operand is not None
+    words = words_read(source.operand, source.letter)
+    return lambda w: fetched([exchange.read(word, w) for word in words(w)], source)
 
 
 # -- results
-
-
-def _compare(i: Instruction, function: Callable[..., Any], reads: list[VectorRead]) -> Step:
-    a, b = reads
-    result = i.dst[0].code
-    also_exec = len(i.dst) > 1
-
-    def compare(w: Wave) -> None:
-        mask = mask_of(np.broadcast_to(function(a(w), b(w)), 64) & w.active)
-        w.set64(result, mask)
-        if also_exec:
-            w.set64(EXEC, mask)
-
-    return compare
-
-
-def _several(i: Instruction, op: VectorOp, function: Callable[..., Any], reads: list[VectorRead]) -> Step:
-    letters = list(op.dst)
-    writes = [
-        _mask_writer(operand) if letter == "M" else _writer(i, letter, operand)
-        for letter, operand in zip(letters, i.dst, strict=True)
-    ]
-
-    def several(w: Wave) -> None:
-        results = function(*[read(w) for read in reads])
-        results = [np.array(result) for result in results]  # sources may be views of the results' registers
-        for write, result in zip(writes, results, strict=True):
-            write(w, result)
-
-    return several
-
-
-def _mask_writer(operand: Operand) -> _Write:
-    code = operand.code
-    return lambda w, lanes: w.set64(code, mask_of(np.broadcast_to(lanes, 64) & w.active))
 
 
 def _cross_lane(i: Instruction, op: VectorOp, function: Callable[..., Any], reads: list[VectorRead]) -> Step:
@@ -166,31 +112,14 @@ def _cross_lane(i: Instruction, op: VectorOp, function: Callable[..., Any], read
 
 def _writer(i: Instruction, letter: str, operand: Operand) -> _Write:
     """Returns a writer of lanes of a type: output modifiers, canonical NaN, DPP and SDWA masks, EXEC."""
-    row, store = operand.vgpr, _store(i)
-    convert = _bits_of(i, letter)
-    if letter in "dUI":
-        return lambda w, value: _store64(w, store, row, convert(value).view(u64))
-    if letter in "hHS":
-        high = bool(i.encoding == "VOP3" and i.flag("opsel") >> 3 & 1)
-        return lambda w, value: store(w, row, half_result(convert(value), w.v[row], high))
-    return lambda w, value: store(w, row, convert(value))
+    if letter == "M":
+        code = operand.code
+        return lambda w, lanes: w.set64(code, mask_of(np.broadcast_to(lanes, 64) & w.active))
+    row, words = operand.vgpr, result_words(i, letter)
+    put = Wave.put if i.dpp is None else _exchange(i.dpp).write
 
+    def write(w: Wave, value: Any) -> None:
+        for k, word in enumerate(words(value, w.v[row])):
+            put(w, row + k, word)
 
-def _bits_of(i: Instruction, letter: str) -> Callable[[Lanes], Lanes]:
-    omod, clamp = i.flag("omod"), i.flag("clmp")
-    return (lambda value: float_result(value, letter, omod, clamp)) if letter in "fdh" else lambda value: value
-
-
-def _store64(w: Wave, store: _Store, row: int, bits: Lanes) -> None:
-    store(w, row, bits.astype(u32))
-    store(w, row + 1, (bits >> 32).astype(u32))
-
-
-def _store(i: Instruction) -> _Store:
-    """Returns a writer of 32 bits per lane."""
-    if i.dpp is not None:
-        return _exchange(i.dpp).write
-    select, unused = i.flag("dst_sel"), i.flag("dst_unused")
-    if i.sdwa and select != _WHOLE:
-        return lambda w, row, bits: w.put(row, part_result(bits, w.v[row], select, unused))
-    return Wave.put
+    return write

@@ -38,6 +38,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mxcomp.sim.instruction import Instruction
+
 Lanes = NDArray[Any]
 """One value per lane."""
 
@@ -91,6 +93,12 @@ class VectorOp:
     def dtype(self) -> str:
         """The type letter of the first result."""
         return self.dst[:1]
+
+    def lane_function(self, instruction: Instruction) -> Callable[..., Any]:
+        """Returns the function of lanes that an instruction with its modifiers computes."""
+        if self.clamped is not None and instruction.flag("clmp"):
+            return self.clamped
+        return self.function(instruction) if self.specialise else self.function
 
 
 @dataclass(frozen=True, slots=True)
