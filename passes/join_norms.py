@@ -25,7 +25,7 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.matching import norms
-from mxcomp.mlir import build, graph, inline
+from mxcomp.mlir import build, graph, inline, linalg_ops
 from mxcomp.options import Options
 from mxcomp.packing import standing
 
@@ -39,7 +39,7 @@ def run(module: ir.Operation, options: Options) -> None:
     ops = list(graph.walk(module, bodies=False))
     for op in ops:
         if op.name == "tensor.dim":
-            _ask_init(op)
+            linalg_ops.ask_init(op)
     sums = [op for op in ops if op.name == "linalg.generic" and norms.is_sum(op)]
     found = list[list[ir.Operation]]()
     for total in sums:
@@ -47,12 +47,6 @@ def run(module: ir.Operation, options: Options) -> None:
             found.append(norms.find(total))
     for ops in filter(None, found):
         _join(ops)
-
-
-def _ask_init(dim: ir.Operation) -> None:
-    """Takes a size from what a linalg operation writes to instead of from its result, which would have a reader."""
-    while (made := graph.producer(dim.operands[0])) is not None and made.name == "linalg.generic":
-        dim.operands[0] = made.operands[ir.OpResult(dim.operands[0]).result_number - len(made.results)]
 
 
 def _join(ops: list[ir.Operation]) -> None:

@@ -35,12 +35,12 @@ from iree.compiler.dialects import arith
 from mxcomp.errors import CompileError
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.sizes import Sizes
-from mxcomp.mlir import build, dispatches, graph
+from mxcomp.mlir import build, dispatches, graph, linalg_ops
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.rematerialise import Rematerialiser
 from mxcomp.options import Options
 
-_VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", "tensor.cast")
+_VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", *graph.VIEWS)
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -72,6 +72,9 @@ def _follow_sizes(block: ir.Block) -> None:
                 with dim.location, ir.InsertionPoint(dim):
                     op.operands[position] = size.build()
                 sources.append(asked)
+    for op in [view.operation for view in block.operations if view.operation.name == "tensor.dim"]:
+        sources.append(op.operands[0])
+        linalg_ops.ask_init(op)
     graph.erase_unused(sources)
 
 

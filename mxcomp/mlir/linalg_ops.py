@@ -30,6 +30,12 @@ def is_elementwise(op: ir.Operation) -> bool:
     return maps is not None and len(op.results) == 1 and len(maps) == len(op.operands) and maps[-1].is_permutation
 
 
+def ask_init(dim: ir.Operation) -> None:
+    """Takes a size from what linalg operations write to instead of from their result, which would have a reader."""
+    while (made := producer(dim.operands[0])) is not None and made.name == "linalg.generic":
+        dim.operands[0] = made.operands[ir.OpResult(dim.operands[0]).result_number - len(made.results)]
+
+
 def extended_from(value: ir.Value) -> ir.Value:
     """Returns the tensor from whose elements those of another are extended one by one; the tensor itself if none is."""
     op = producer(value)

@@ -181,6 +181,17 @@ def test_any_number_of_rows_that_are_packed(kind: str) -> None:
         assert np.linalg.norm(y - values) <= 4e-3 * np.linalg.norm(values)
 
 
+@pytest.mark.slow
+def test_only_few_rows_have_a_norm_of_their_own() -> None:
+    """Where a version quantises a few rows itself, their norm is not run for more of them."""
+    case = Case(1, 288, 544, matrices=2)
+    compiled = program(case, is_dynamic=True)
+    for rows, first in ((3, "norm"), (40, "quantise_lhs")):
+        launches = compiled.profile(*arguments(replace(case, rows=rows), 0, False), execute=False).dispatches
+        owners = [each.owner.split(" ")[0] for each in launches if not each.owner.startswith("pack_")]
+        assert owners == [first, f"matmul{'_up_to_16' * (rows == 3)}"]
+
+
 @pytest.mark.parametrize("case", [Case(1, 64, 1056), Case(3, 64, 512, "layer", "f32", matrices=2)], ids=str)
 def test_bits_of_a_dispatch_of_its_own(case: Case) -> None:
     check(case)
