@@ -34,7 +34,7 @@ from mxcomp.packing.result_tiles import EPILOGUE
 from mxcomp.plans.building import Building
 from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.data_tiled import DataTiled
-from mxcomp.plans.fused_quant import SINGLES, FusedQuant, fused_norm_us, own_norm_us
+from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, fused_norm_us, own_norm_us
 from mxcomp.plans.joint import Joint, Pair, joined_in
 from mxcomp.plans.plan import Plan
 from mxcomp.plans.split_k import SplitK
@@ -287,7 +287,7 @@ def _quantising_us(plan: Plan, site: Site, context: Context) -> float:
     if found.norm is None:
         return 0.0
     own = own_norm_us(found, context)
-    instance = next((each for each in SINGLES if each.name == plan.fused), None)
+    instance = next((each for each in (*SINGLES, *PAIRS) if each.name == plan.fused), None)
     return own + fused_norm_us(found, instance, context, 1) if plan.norm and instance is not None else own
 
 
