@@ -267,6 +267,7 @@ class Operand:
     @property
     def beyond(self) -> int:
         """An index beyond the buffer: loads from there give 0, and take no time."""
+        assert self.stored.bytes <= builder.MOST_BYTES, "no buffer, which would check indices"
         return BEYOND // self.stored.element_bytes
 
     def load_mask(self, place: Index, rows: Sequence[Index], is_even: bool) -> ir.Value:

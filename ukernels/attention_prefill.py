@@ -469,15 +469,28 @@ class _Prefill:
         """Stores a lane's results: of each 16 elements of a query those that its group has.
 
         They are counted from this workgroup's part of the result, which is another tile's. Of what is no query they are
-        beyond the result.
+        beyond the result, if that is a buffer, or else not stored.
         """
-        spec, query = self.spec, self.first + self.own * ROWS + self.column
-        beyond = -(-BEYOND // (spec.value_size * spec.outputs[0].element_bytes))
-        row = attention.times(self.head, self.rows) + query + self._before() * -1
-        place = [*(Index.of(0) for _ in spec.tiled[1:]), select(query < self.rows, row, beyond)]
-        chunks = [each // spec.splits for each in spec.row[:-2]]
-        within = [*(self.part * each for each in chunks), self.group, Index.of(0)]
-        self.threads.store([shares], [*[1] * len(place), *chunks, 1, LANE], [*place, *within])
+        spec, query, (result,) = self.spec, self.first + self.own * ROWS + self.column, self.spec.outputs
+        row, is_there = attention.times(self.head, self.rows) + query + self._before() * -1, query < self.rows
+        before, chunks = [Index.of(0) for _ in spec.tiled[1:]], [each // spec.splits for each in spec.row[:-2]]
+
+        def within(chunk: int) -> list[Index]:
+            return [*(self.part * each + chunk for each in chunks), self.group, Index.of(0)]
+
+        def inserted() -> Values:
+            (out,) = self.threads.outs
+            for chunk in range(math.prod(chunks)):
+                share = partial(part, shares, chunk * LANE, LANE)
+                out = builder.inserted(out, [*before, row, *within(chunk)], LANE, share)
+            return [out]
+
+        if result.bytes > builder.MOST_BYTES:
+            self.threads.keep(builder.choose(is_there, inserted, self.threads.outs))
+            return
+        beyond = -(-BEYOND // (spec.value_size * result.element_bytes))
+        place = [*before, select(is_there, row, beyond), *within(0)]
+        self.threads.store([shares], [*[1] * (len(before) + 1), *chunks, 1, LANE], place)
 
     def _before(self) -> Index:
         """Returns the number of rows in front of this workgroup's part of the result."""

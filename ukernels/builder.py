@@ -39,6 +39,11 @@ Part: TypeAlias = tuple[Values, Sequence[int], Sequence["Index | int"]]
 
 MOST_BYTES = 2**31 - 1
 """The largest size in bytes of a buffer that a kernel addresses."""
+MOST_ELEMENTS = 2**31
+"""The largest number of elements of memory that a kernel addresses without a buffer: indices are of 32 bits."""
+_BUFFER, _BINDING, _GLOBAL = (
+    "#amdgpu.address_space<fat_raw_buffer>", "#hal.descriptor_type<storage_buffer>", "#gpu.address_space<global>",
+)  # fmt: skip
 
 
 def digest(parameters: object) -> str:
@@ -224,13 +229,20 @@ def buffer(
 
 
 def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
-    """Returns a tensor in global memory as a buffer."""
+    """Returns a tensor in global memory as a buffer.
+
+    Of more than MOST_BYTES it is memory with addresses of 64 bits, beyond whose end nothing may be loaded.
+    """
     tensor_ = ir.RankedTensorType(operand.type)
     layout = ir.StridedLayoutAttr.get(build.DYNAMIC, [build.DYNAMIC if each is None else each for each in strides])
-    space = ir.Attribute.parse("#amdgpu.address_space<fat_raw_buffer>")
-    kind = ir.MemRefType.get(tensor_.shape, tensor_.element_type, layout, space)
-    attributes = {"read_only": ir.UnitAttr.get()}
-    return ir.Operation.create("bufferization.to_buffer", [kind], [operand], attributes).result
+    is_far = tensor_.has_static_shape and prod(tensor_.shape) * tensor_.element_type.width // 8 > MOST_BYTES
+
+    def kind(space: str) -> ir.MemRefType:
+        return ir.MemRefType.get(tensor_.shape, tensor_.element_type, layout, ir.Attribute.parse(space))
+
+    attributes, space = {"read_only": ir.UnitAttr.get()}, _BINDING if is_far else _BUFFER
+    found = ir.Operation.create("bufferization.to_buffer", [kind(space)], [operand], attributes).result
+    return memref.MemorySpaceCastOp(kind(_GLOBAL), found).result if is_far else found
 
 
 def stride(source: ir.Value, dimension: int) -> Index:

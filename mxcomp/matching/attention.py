@@ -35,7 +35,7 @@ from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.attention_prefill_parameters import MOST_STAGGERED
-from mxcomp.ukernels.builder import MOST_BYTES
+from mxcomp.ukernels.builder import MOST_BYTES, MOST_ELEMENTS
 
 ATTENTION = "iree_linalg_ext.attention"
 NAMES = (ATTENTION, softmax.PRODUCT)
@@ -43,7 +43,7 @@ NAMES = (ATTENTION, softmax.PRODUCT)
 
 LOWEST = -2.3e38
 """A number that hides a score it is added to, and is finite times log2(e)."""
-_TYPES = ("bf16", "f16")
+_TYPES, _ELEMENT_BYTES = ("bf16", "f16"), 2
 _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
 _WAVES = 8, 4, 2
@@ -193,7 +193,8 @@ def _kernel(form: Form) -> Attention:
     _check_types(form)
     assert size is not None and value_size is not None
     is_decode = heads is not None and queries is not None and queries <= attention_decode.MOST_ROWS
-    query = _stored(form.query, form.axes, "d")
+    is_far = not is_decode and heads is not None and queries is not None
+    query = _stored(form.query, form.axes, "d", _ELEMENT_BYTES * MOST_ELEMENTS if is_far else MOST_BYTES)
     key, value = _both_cached(form, is_decode)
     ids, pages = ((), None) if key.table is None else ((key.table[0],), key.table[1])
     mask = _masked(form) if form.mask is not None else _Mask()
@@ -212,6 +213,8 @@ def _kernel(form: Form) -> Attention:
         waves = next((each for each in most if is_dynamic or known >= each * _FEW), most[-1])
         prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, *others)
         _check_dynamic(prefill)
+        if any(each.bytes > MOST_ELEMENTS * each.element_bytes for each in prefill.outputs):
+            raise NotCoveredError(f"a result of more than {MOST_ELEMENTS} elements")
         few = Few(waves * _FEW, _split(replace(prefill, waves=most[-1]))) if is_dynamic else None
         if waves == most[-1]:
             prefill = _split(prefill)
@@ -467,13 +470,18 @@ class _Moves(Tracer):
         return found if isinstance(found, Leaf) else Leaf(((value, indices),))
 
 
-def _stored(place: Element, axes: Mapping[str, int | None], whole: str) -> tuple[ir.Value, Stored]:
-    """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous."""
+def _stored(
+    place: Element, axes: Mapping[str, int | None], whole: str, most: int = MOST_BYTES
+) -> tuple[ir.Value, Stored]:
+    """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous.
+
+    Raises NotCoveredError for one of more than `most` bytes.
+    """
     found = _Moves().element(place.value, place.indices)
     assert isinstance(found, Leaf)
     of = [index.axis for index in place.indices if index.axis]
     for value, indices in reversed(found.accesses):
-        if (stored := _as_stored(value, indices, axes, whole, of)) is not None:
+        if (stored := _as_stored(value, indices, axes, whole, of, most)) is not None:
             return _in_source(value, indices, axes, whole, of) or (value, stored)
     raise NotCoveredError(f"{'/'.join(of)} stored in another order")
 
@@ -507,8 +515,9 @@ def _in_source(
 
 
 def _as_stored(
-    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str]
-) -> Stored | None:
+    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str],
+    most: int = MOST_BYTES,
+) -> Stored | None:  # fmt: skip
     """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one."""
     kept = [(size, index) for size, index in zip(build.static_sizes(value), indices, strict=True) if size != 1]
     element = str(build.element(value))
@@ -526,6 +535,6 @@ def _as_stored(
     is_known = all((size is None) == (each.extent is None) for size, each in parts if each.axis in ("n", "t", "d", "v"))
     if not is_whole or not has_keys or not is_known or len(of_program) > len(set(of_program)):
         return None
-    if found.bytes > MOST_BYTES:
-        raise NotCoveredError(f"an operand of more than {MOST_BYTES} bytes")
+    if found.bytes > most:
+        raise NotCoveredError(f"an operand of more than {most} bytes")
     return found
