@@ -32,6 +32,7 @@ from mxcomp.selection.quantising import takes as takes_rows
 from mxcomp.selection.ranking import candidate
 from mxcomp.selection.versions import COLUMNS, RANGES
 from mxcomp.ukernels import dual_packed, quantising
+from mxcomp.ukernels.waves import BEYOND
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ class DualVersions(Joint, MultiM):
         if site.partner is None or not isinstance(best, MultiM) or not context.may_pack:
             return ""
         size = min(each.result_bytes for each in (site, context.sites[site.partner]))  # both choose the same
-        ends, plans = [0, *(max_m for max_m, _ in best.versions)], list[tuple[int | None, Tiled]]()
-        together, apart = list[float](), list[float]()
-        for (first, last), (_, plan) in zip(pairwise(ends), best.versions, strict=True):
-            points = [m for rows in RANGES for m in rows.points if (first or 0) < m <= (last or m)]
+        ends = {max_m or BEYOND for max_m in (*dict(best.versions), *(rows.max_m for rows in RANGES))}
+        plans, together, apart = list[tuple[int | None, Tiled]](), list[float](), list[float]()
+        for first, last in pairwise([0, *sorted(ends)]):
+            plan, points = best.at(last), [m for rows in RANGES for m in rows.points if first < m <= last]
             alone = [best.at(m).cost(replace(site.problem, m=m), size, context.registry) for m in points]
             found = _fastest(plan, site, points, size, context.registry)
             if found is None or None in alone:
@@ -60,7 +61,7 @@ class DualVersions(Joint, MultiM):
             both, each = found
             if plans and plans[-1][1].kernel == both.kernel:
                 plans.pop()
-            plans.append((last, both))
+            plans.append((None if last == BEYOND else last, both))
             together += each
             apart += [2 * (us or 0.0) for us in alone]
         us, instead = geometric_mean(together), geometric_mean(apart)

@@ -101,9 +101,9 @@ class MultiM(Tiled):
     @property
     def packing(self) -> Packing:
         """RHS has a multiple of each version's columns, rows are in single units; the padding differs."""
-        units = [each.layout.units or (1, 1) for _, each in self.versions]
-        rows = tuple({m: max_m for (m, _), (max_m, _) in zip(units, self.versions, strict=True)}.items())
-        return Packing(self.index, self.layout.packed((1, max(n for _, n in units))), rows=rows)
+        units = [(max_m, *(each.layout.units or (1, 1))) for max_m, each in self.versions]
+        rows = versions.last_of_runs(((m, max_m) for max_m, m, _ in units), lambda each: each[0])
+        return Packing(self.index, self.layout.packed((1, max(n for *_, n in units))), rows=rows)
 
     @property
     def _is_fused(self) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import geometric_mean
+from typing import TypeVar
 
 from mxcomp.layout import DataTiledLayout
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.units import UNIT_ROWS
 from mxcomp.selection import times
 from mxcomp.selection.ranking import Candidate
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,13 @@ class Range:
 RANGES = (
     Range(16, (1, 16)),
     Range(64, (32, 64)),
-    Range(512, (128, 256, 512)),
+    Range(256, (128, 256)),
+    Range(512, (384, 512)),
     Range(1024, (768, 1024)),
     Range(None, (2048, 4096, 8192)),
 )
-"""The ranges of all matmuls. With five of them kernels take 1.08 × as long as the best for each M (modelled; geometric
-mean of 9 layers and M from 1 to 8192), with one for all 1.36 ×."""
+"""The ranges of all matmuls. With six of them kernels take 1.07 × as long as the best for each M (modelled; geometric
+mean of 9 layers and M from 1 to 8192), with one for all 1.40 ×."""
 
 COLUMNS = 16
 """The number of units of columns of which RHS, packed once for all versions, is a multiple in each."""
@@ -51,8 +57,8 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Choice:
-    """Kernels by the most rows that they are for, ascending, and geometric means of modelled µs over all points: with
-    them, and with the best alone."""
+    """Kernels by the most rows that they are for, ascending, no neighbours alike, and geometric means of modelled µs
+    over all points: with them, and with the best alone."""
 
     kernels: tuple[tuple[int | None, Candidate], ...]
     us: float
@@ -76,8 +82,17 @@ def choose(ranked: Ranked, siblings: Iterable[Ranked] = ()) -> Choice | None:
     found = [of_range[0][step] for of_range, step in zip(fastest, steps, strict=True)]
     us = geometric_mean(us for each in found for us in each.us)
     alone_us = geometric_mean(us for rows in RANGES for us in _timed(ranked.candidates[0], ranked, rows).us)
-    kernels = tuple((rows.max_m, each.candidate) for each, rows in zip(found, RANGES, strict=True))
+    kernels = last_of_runs(((rows.max_m, each.candidate) for each, rows in zip(found, RANGES, strict=True)), _name)
     return Choice(kernels, us, alone_us)
+
+
+def last_of_runs(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> tuple[_Item, ...]:
+    """Returns the last one of neighbours with the same key, as of ranges of rows with the same kernel."""
+    return tuple(deque(run, maxlen=1).pop() for _, run in groupby(items, key))
+
+
+def _name(version: tuple[int | None, Candidate]) -> str:
+    return version[1].ukernel.name
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import ml_dtypes
 import numpy as np
@@ -17,17 +18,19 @@ from mxcomp import formats
 from mxcomp.plans import few_rows
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.report import ScaledMatmul
+from mxcomp.selection import versions
 from mxcomp.ukernels import quantising
 
 RNG = np.random.default_rng(11)
-FIRST, LAST = (1, 17, 65, 513, 1025), (16, 64, 512, 1024)
+FIRST, LAST = (1, 17, 65, 257, 513, 1025), (16, 64, 256, 512, 1024)
 """Rows at the ends of ranges."""
 
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions also where they gain nothing: for small N and K, which are quick to simulate."""
+    """A version for each range also where they gain nothing: for small N and K, which are quick to simulate."""
     monkeypatch.setattr(MultiM, "least_gain", -100.0)
+    monkeypatch.setattr(versions, "last_of_runs", lambda items, key: tuple(items))
 
 
 def weights(fmt: str, n: int, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,10 +72,10 @@ def test_each_range(types: tuple[str, str]) -> None:
 
     program = mxcomp.compile(mx.module(layer, "?x96xf32", "200xf32", "?x200xf32"))
     (matmul,) = program.report.matmuls
-    assert [each.max_m for each in matmul.versions] == [16, 64, 512, 1024, None]
+    assert [each.max_m for each in matmul.versions] == [16, 64, 256, 512, 1024, None]
     assert len({each.kernel for each in matmul.versions}) > 1
     assert [part for part in matmul.dispatches if part.startswith("matmul")] == [
-        "matmul", "matmul_up_to_1024", "matmul_up_to_512", "matmul_up_to_64", "matmul_up_to_16",
+        "matmul", "matmul_up_to_1024", "matmul_up_to_512", "matmul_up_to_256", "matmul_up_to_64", "matmul_up_to_16",
     ]  # fmt: skip
     bias = RNG.standard_normal(200).astype(np.float32)
     for rows in FIRST:
@@ -96,7 +99,7 @@ def test_only_one_runs() -> None:
         profile = program.profile(RNG.standard_normal((rows, 64)).astype(np.float32))
         assert [dispatch.kernel for dispatch in profile.dispatches][1:] == [of_rows(matmul, rows)]
     stream = mxcomp.compile(module, compile_to="stream").vmfb.decode()
-    assert stream.count("stream.cmd.dispatch") == 6
+    assert stream.count("stream.cmd.dispatch") == 7
     assert stream.count("stream.cmd.execute") == 1  # nothing to wait for in between
     assert "stream.cmd.copy" not in stream
     assert "stream.cmd.fill" not in stream
@@ -180,8 +183,9 @@ def test_off_and_without_gain(monkeypatch: pytest.MonkeyPatch) -> None:
         mx.module(_large, "?x4096xi8", "?x256xi8", "8192x4096xi8", "8192x256xi8"), compile_to="input"
     )
     (matmul,) = large.report.matmuls
-    assert [each.max_m for each in matmul.versions] == [16, 64, 512, 1024, None]
+    assert [each.max_m for each in matmul.versions] == [16, 64, 256, 512, 1024, None]
     assert matmul.ukernel == matmul.versions[-1].ukernel
+    assert all(one.ukernel != other.ukernel for one, other in pairwise(matmul.versions))
     assert "up to M = 16" in (matmul.note or "")
 
 
@@ -248,7 +252,7 @@ def test_version_before_those_of_16_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     function = layers([(64, codes, scales)])
     program = mxcomp.compile(mx.module(function, "?x1024xf32"))
     (matmul,) = program.report.matmuls
-    assert [each.max_m for each in matmul.versions] == [4, 16, 64, 512, 1024, None]
+    assert [each.max_m for each in matmul.versions] == [4, 16, 64, 256, 512, 1024, None]
     for rows, dispatches in ((4, 1), (5, 2), (17, 2)):
         x = RNG.standard_normal((rows, 1024)).astype(np.float32)
         a = quantised(x, "E2M1")

@@ -19,10 +19,12 @@
 // CHECK: arith.select %[[FEW]], %[[C1:[a-z_0-9]+]], %[[C0:[a-z_0-9]+]] : index
 // CHECK-NEXT: %[[REST:.+]] = arith.select %[[FEW]], %[[C0]], %[[C1]] : index
 // CHECK: %[[TO_64:.+]] = arith.select %{{.+}}, %[[REST]], %[[C0]] : index
+// CHECK: %[[TO_256:.+]] = arith.select %{{.+}}, %{{.+}}, %[[C0]] : index
 // CHECK: %[[TO_512:.+]] = arith.select %{{.+}}, %{{.+}}, %[[C0]] : index
 // CHECK: %[[TO_1024:.+]] = arith.select %{{.+}}, %{{.+}}, %[[C0]] : index
 // CHECK: %[[BEYOND:.+]] = arith.select %{{.+}}, %[[C0]], %{{.+}} : index
-// CHECK: %[[ANY:.+]] = arith.maxui %[[TO_64]], %[[TO_512]]
+// CHECK: %[[TO_FEW:.+]] = arith.maxui %[[TO_64]], %[[TO_256]]
+// CHECK: %[[ANY:.+]] = arith.maxui %[[TO_FEW]], %[[TO_512]]
 // CHECK: %[[MORE:.+]] = arith.maxui %[[ANY]], %[[TO_1024]]
 // CHECK: %[[RUNS:.+]] = arith.maxui %[[MORE]], %[[BEYOND]]
 // CHECK: flow.dispatch @mxcomp_quantised_dispatch_0::@{{[^[]+}}[{{.*}}, %[[RUNS]]](

@@ -10,6 +10,7 @@
 
 // ENCODED: max_m = 16
 // ENCODED-SAME: max_m = 64
+// ENCODED-SAME: max_m = 256
 // ENCODED-SAME: max_m = 512
 // ENCODED-SAME: max_m = 1024
 // OFF-NOT: max_m = 16 : i64
@@ -20,7 +21,7 @@
 // CHOICE: %[[FEW:.+]] = arith.cmpi ule, %[[M:.+]], %c16
 // CHOICE: %[[ROWS:.+]] = arith.select %[[FEW]], %{{.+}}, %{{.+}} : index
 // CHOICE: util.assume.int %[[ROWS]]
-// CHOICE-COUNT-4: arith.select {{.*}} {mxcomp.versions} : tensor<?x8192xf32>
+// CHOICE-COUNT-5: arith.select {{.*}} {mxcomp.versions} : tensor<?x8192xf32>
 // CHOICE-NOT: mxcomp.versions
 
 // Only one has workgroups, and all write to one result.
@@ -31,7 +32,8 @@
 // CHECK: util.func public @model(
 // CHECK-NOT: mxcomp.versions
 // CHECK: %[[R:.+]] = flow.dispatch @mxcomp_model_dispatch_{{[^:]+}}::{{[^(]+}}({{.*}}) : ({{.*}}) -> tensor<?x8192xf32>{%{{.+}}}
-// CHECK: %[[R4:.+]] = flow.dispatch {{.*}}, %[[R]]) : ({{.*}}) -> %[[R]]{
+// CHECK: %[[R5:.+]] = flow.dispatch {{.*}}, %[[R]]) : ({{.*}}) -> %[[R]]{
+// CHECK: %[[R4:.+]] = flow.dispatch {{.*}}, %[[R5]]) : ({{.*}}) -> %[[R5]]{
 // CHECK: %[[R3:.+]] = flow.dispatch {{.*}}, %[[R4]]) : ({{.*}}) -> %[[R4]]{
 // CHECK: %[[R2:.+]] = flow.dispatch {{.*}}, %[[R3]]) : ({{.*}}) -> %[[R3]]{
 // CHECK: %[[R1:.+]] = flow.dispatch {{.*}}, %[[R2]]) : ({{.*}}) -> %[[R2]]{
