@@ -75,8 +75,10 @@ def _buffer(op: ir.Operation) -> ir.MemRefType | None:
         dense = ir.MemRefType.get(buffer.shape, buffer.element_type, memory_space=buffer.memory_space)
     if buffer == dense:
         return buffer
-    is_static = buffer.has_static_shape
-    return buffer if is_static and buffer.get_strides_and_offset()[0] == buffers.dense_strides(buffer.shape) else None
+    strides, offset = buffer.get_strides_and_offset()
+    if not buffer.has_static_shape and (offset or any(map(buffer.is_dynamic_dim, range(1, buffer.rank)))):
+        return None
+    return buffer if strides == buffers.dense_strides(buffer.shape) else None
 
 
 def _bytes(buffer: ir.MemRefType) -> int:

@@ -34,7 +34,7 @@ def rebind(buffer: ir.Value, shape: Sequence[int], element: ir.Type | None = Non
 
 
 def dense_strides(shape: Sequence[int]) -> list[int]:
-    """Returns the strides of a static contiguous shape."""
+    """Returns the strides of a contiguous shape, of which the first dimension may be dynamic."""
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 

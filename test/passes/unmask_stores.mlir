@@ -48,7 +48,7 @@ func.func @rows(%tiles: tensor<3x4x128x32x4xf32>, %buffer: memref<300x512xf32, #
 // CHECK: %[[PLACE:.+]] = affine.apply #{{.+}}(%{{.+}}, %[[COLUMN]])
 // CHECK: iree_linalg_ext.yield %[[PLACE]], %true
 // CHECK: iree_codegen.store_to_buffer %{{.+}} : tensor<?xbf16> into memref<?xbf16
-func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref<?x500xbf16, #raw>) {
+func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref<?x500xbf16, strided<[500, 1]>, #raw>) {
   %c500 = arith.constant 500 : index
   %zero = arith.constant 0.0 : bf16
   %like = linalg.fill {iree_codegen.ukernel = #ukernel} ins(%zero : bf16) outs(%tiles : tensor<3x4x128x32x4xbf16>) -> tensor<3x4x128x32x4xbf16>
@@ -62,7 +62,7 @@ func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref
     %is_real = arith.andi %is_row, %is_column : i1
     iree_linalg_ext.yield %row, %column, %is_real : index, index, i1
   } : tensor<3x4x128x32x4xbf16> into tensor<?x500xbf16> -> tensor<?x500xbf16>
-  iree_codegen.store_to_buffer %r, %buffer : tensor<?x500xbf16> into memref<?x500xbf16, #raw>
+  iree_codegen.store_to_buffer %r, %buffer : tensor<?x500xbf16> into memref<?x500xbf16, strided<[500, 1]>, #raw>
   return
 }
 
@@ -96,12 +96,13 @@ func.func @matrices(%tiles: tensor<2x3x4x128x32x4xf32>, %buffer: memref<2x300x51
   return
 }
 
-// Not checked by the hardware; with a gap behind each row; another's rows.
+// Not checked by the hardware; with a gap behind each row; another's rows; a dynamic number of them that begin anywhere.
 // CHECK-LABEL: func.func @left(
 // CHECK-NOT: arith.constant true
 // CHECK: return
 func.func @left(%tiles: tensor<3x4x128x32x4xf32>, %plain: memref<300x512xf32>,
-    %gaps: memref<300x512xf32, strided<[520, 1]>, #raw>, %other: memref<300x512xf32, #raw>) {
+    %gaps: memref<300x512xf32, strided<[520, 1]>, #raw>, %other: memref<300x512xf32, #raw>,
+    %anywhere: memref<?x512xf32, strided<[512, 1], offset: ?>, #raw>) {
   %c300 = arith.constant 300 : index
   %c512 = arith.constant 512 : index
   %zero = arith.constant 0.0 : f32
@@ -132,6 +133,15 @@ func.func @left(%tiles: tensor<3x4x128x32x4xf32>, %plain: memref<300x512xf32>,
   } : tensor<3x4x128x32x4xf32> into tensor<300x512xf32> -> tensor<300x512xf32>
   iree_codegen.store_to_buffer %t, %other : tensor<300x512xf32> into memref<300x512xf32, #raw>
   iree_codegen.store_to_buffer %t, %plain : tensor<300x512xf32> into memref<300x512xf32>
+  %rows = tensor.empty(%c300) : tensor<?x512xf32>
+  %u = iree_linalg_ext.map_store %like into %rows {
+  ^bb0(%a: index, %b: index, %c: index, %d: index, %v: index):
+    %row = affine.linearize_index disjoint [%a, %c] by (3, 128) : index
+    %column = affine.linearize_index disjoint [%b, %d, %v] by (4, 32, 4) : index
+    %is_real = arith.cmpi ult, %row, %c300 : index
+    iree_linalg_ext.yield %row, %column, %is_real : index, index, i1
+  } : tensor<3x4x128x32x4xf32> into tensor<?x512xf32> -> tensor<?x512xf32>
+  iree_codegen.store_to_buffer %u, %anywhere : tensor<?x512xf32> into memref<?x512xf32, strided<[512, 1], offset: ?>, #raw>
   return
 }
 
