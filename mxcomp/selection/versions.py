@@ -57,8 +57,10 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Choice:
-    """Kernels by the most rows that they are for, ascending, no neighbours alike, and geometric means of modelled µs
-    over all points: with them, and with the best alone."""
+    """Says which kernels there are, by the most rows that they are for, ascending, no neighbours alike.
+
+    Times are geometric means of modelled µs over all points: with them, and with the best alone.
+    """
 
     kernels: tuple[tuple[int | None, Candidate], ...]
     us: float
