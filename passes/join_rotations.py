@@ -20,9 +20,8 @@ After:
 
 IREE has a dispatch for each concatenation, each table, and each rotation. Rotations of as few elements as a call for
 one more token has are one, and their tables are computed for each element. Of more, and of a dynamic number, tables are
-stored as the model rounds them, by one dispatch for all layers, and rotations of a known number that stand together are
-one kernel (`mxcomp.ukernels.elementwise`), which also transposes other parts of what they are computed from, such as
-values.
+stored as the model rounds them, by one dispatch for all layers, and rotations that stand together are one kernel
+(`mxcomp.ukernels.elementwise`), which also transposes other parts of what they are computed from, such as values.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def _with_rest(rotated: ir.Operation) -> ir.Operation:
     others = [graph.producer(each) for each in user.operands if each != rotated.results[0]]
     is_last = ir.IntegerAttr(user.attributes["dim"]).value == len(build.static_sizes(user.results[0])) - 1
     is_rest = is_last and len(others) == 1 and others[0] is not None and others[0].name == "tensor.extract_slice"
-    return user if is_rest and None not in build.static_sizes(user.results[0]) else rotated
+    return user if is_rest and build.static_sizes(user.results[0]).count(None) < 2 else rotated
 
 
 def _is_worth(root: ir.Operation) -> bool:
@@ -147,7 +146,7 @@ def _stand_together(group: list[ir.Operation], root: ir.Operation) -> bool:
 
 def _elements(op: ir.Operation) -> int:
     """Returns the number of elements; of a dynamic one, more than are few."""
-    return math.prod(size or 2 * _FEW for size in build.static_sizes(op.results[0]))
+    return math.prod(size or 2 * _FEW + 1 for size in build.static_sizes(op.results[0]))
 
 
 def _fuse(roots: list[ir.Operation]) -> bool:

@@ -283,11 +283,7 @@ def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
 
 def _squeezed(value: ir.Value) -> ir.Value:
     """Drops dimensions of size 1: IREE would drop them later, and with them the name of the kernel."""
-    groups: list[list[int]] = [[]]
-    for i, size in enumerate(build.static_sizes(value)):
-        if size != 1 and any(build.static_sizes(value)[k] != 1 for k in groups[-1]):
-            groups.append([])
-        groups[-1].append(i)
+    groups = build.ones_apart(build.static_sizes(value))
     kind, sizes = build.element(value), [size for size in build.static_sizes(value) if size != 1]
     if sizes and any(len(group) > 1 for group in groups):
         value = build.collapse(value, groups)

@@ -26,12 +26,12 @@ Piece = Callable[[Values, Sequence[Index]], ir.Value]
 
 @dataclass(frozen=True)
 class Elementwise:
-    """Results of known sizes, none of which is 1.
+    """Results of sizes none of which is 1, and one dimension of all of them may be dynamic.
 
     Attributes:
         taken: The types of operands, each of one dimension.
         results: The types of results.
-        along: The dimensions that workgroups have parts of.
+        along: The dimensions that workgroups have parts of: first the dynamic one, which is of the slowest workgroups.
         width: The number of elements of a piece.
         pieces: What computes them, of each result.
     """
@@ -43,19 +43,21 @@ class Elementwise:
     pieces: tuple[Piece, ...]
 
     @staticmethod
-    def dimensions(shapes: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
+    def dimensions(shapes: Sequence[Sequence[int | None]], width: int) -> tuple[int, ...]:
         """Returns the dimensions that workgroups have parts of: the largest that are alike, as long as work is left."""
-        alike = [i for i, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) == 1]
-        pieces, along = sum(map(math.prod, shapes)) // width, list[int]()
-        for i in sorted(set(alike) - {len(shapes[0]) - 1}, key=lambda i: -shapes[0][i]):
+        first = shapes[0]
+        alike = {i for i, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) == 1}
+        pieces, along = sum(math.prod(size or 1 for size in shape) for shape in shapes) // width, list[int]()
+        for i in sorted(alike - {len(first) - 1}, key=lambda i: -(first[i] or math.inf)):
             if not along or pieces > _MOST_THREADS * _MOST_TURNS:
                 along.append(i)
-                pieces //= shapes[0][i]
-        return tuple(sorted(along))
+                pieces //= first[i] or 1
+        return tuple(sorted(along, key=lambda i: (first[i] is not None, i)))
 
     @property
     def name(self) -> str:
-        return "mx_elementwise_" + "_".join("x".join(map(str, each.shape)) for each in self.results)
+        shapes = (["D" if size == build.DYNAMIC else str(size) for size in each.shape] for each in self.results)
+        return "mx_elementwise_" + "_".join(map("x".join, shapes))
 
     @property
     def parts(self) -> list[list[int]]:

@@ -489,27 +489,38 @@ def _stored(
 def _in_source(
     value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str]
 ) -> tuple[ir.Value, Stored] | None:
-    """Returns the tensor that an operand is a slice of, if its rows are parts of rows there: IREE would copy them."""
+    """Returns the tensor that an operand is a slice of, if its rows are parts of rows there: IREE would copy them.
+
+    Of rows that the program counts these are all.
+    """
     expansion = graph.producer(value, "tensor.expand_shape")
     groups = [[i] for i in range(len(indices))] if expansion is None else reassociation(expansion)
     op = graph.producer(value if expansion is None else expansion.operands[0], "tensor.extract_slice")
-    if op is None or len(op.operands) > 1 or len(build.static_sizes(op.operands[0])) != len(groups):
+    if op is None or len(build.static_sizes(op.operands[0])) != len(groups):
         return None
     offsets, sizes, strides = graph.slicing(op)
-    there = [size or 0 for size in build.static_sizes(op.operands[0])]
-    outermost = next((i for i, size in enumerate(sizes) if size > 1), len(sizes))
-    if sizes[outermost + 1 :] == there[outermost + 1 :] or 0 in there or set(strides) != {1}:
+    there, counted = build.static_sizes(op.operands[0]), list(op.operands)[1:]
+    known = [size or 1 for size in there]
+    outermost = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))
+    if sizes[outermost + 1 :] == known[outermost + 1 :] or None in there[outermost + 1 :] or set(strides) != {1}:
         return None
-    shape = [size or 0 for size in build.static_sizes(value)]
-    for (first, *inner), size in zip(groups, there, strict=True):
-        shape[first], rest = divmod(size, math.prod(shape[i] for i in inner))
-        if rest:
+    if [each == build.DYNAMIC for each in (*offsets, *sizes)] != [False] * len(there) + [
+        each is None for each in there
+    ]:
+        return None
+    if counted and (offsets[outermost] or Sizes().of_index(*counted) != Sizes().of(op.operands[0], outermost)):
+        return None
+    shape = build.static_sizes(value)
+    for (first, *inner), size in zip(groups, known, strict=True):
+        count, rest = divmod(size, math.prod(shape[i] or 1 for i in inner))
+        if rest or count < (shape[first] or 1):
             return None
-    offset = sum(at * math.prod(there[i + 1 :]) for i, at in enumerate(offsets))
-    if offset % attention.LANE or math.prod(shape) * build.element(value).width // 8 > MOST_BYTES:
+        shape[first] = shape[first] and count
+    offset = sum(at * math.prod(known[i + 1 :]) for i, at in enumerate(offsets))
+    if offset % attention.LANE or math.prod(size or 1 for size in shape) * build.element(value).width // 8 > MOST_BYTES:
         return None
     with ir.InsertionPoint(op), op.location:
-        source = op.operands[0] if expansion is None else build.expand(op.operands[0], shape, groups)
+        source = op.operands[0] if expansion is None else build.expand(op.operands[0], shape, groups, counted)
     stored = _as_stored(source, indices, axes, whole, of)
     return None if stored is None else (source, replace(stored, offset=offset))
 

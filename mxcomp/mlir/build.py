@@ -288,6 +288,21 @@ def reshaped(value: ir.Value, shape: Sequence[int | None]) -> ir.Value:
     return flat(value) if len(shape) == 1 else expand(flat(value), shape)
 
 
+def ones_apart(shape: Sequence[int | None]) -> list[list[int]]:
+    """Returns groups of dimensions, in each of which at most one is not of size 1."""
+    groups: list[list[int]] = [[]]
+    for i, size in enumerate(shape):
+        if size != 1 and any(shape[k] != 1 for k in groups[-1]):
+            groups.append([])
+        groups[-1].append(i)
+    return groups
+
+
+def with_ones(value: ir.Value, shape: Sequence[int | None], sizes: Sequence[ir.Value] = ()) -> ir.Value:
+    """Returns a tensor with dimensions of size 1, which it lacks, in the places that `shape` has them in."""
+    return value if len(static_sizes(value)) == len(shape) else expand(value, shape, ones_apart(shape), sizes)
+
+
 def tiles(size: int | None, tile: int) -> int | None:
     """Returns the number of tiles that cover `size`, or None if dynamic."""
     return None if size is None else -(-size // tile)

@@ -19,11 +19,14 @@ from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init, reassociation
 
 Place = Sequence[ir.Value]
+Loops = Mapping[int, ir.Value]
+
+_SUBSCRIPT = "linalg.index"
 
 
 def is_calculation(op: ir.Operation) -> bool:
-    """Returns whether an operation computes each element from one element of each operand, and does nothing else."""
-    if op.name == "linalg.fill" or not is_elementwise(op) or reads_init(op) or not only_calculates(op):
+    """Returns whether an operation computes each element from one element of each operand, and from its subscripts."""
+    if op.name == "linalg.fill" or not is_elementwise(op) or reads_init(op) or not only_calculates(op, _SUBSCRIPT):
         return False
     exprs = [expr for each in (indexing_maps(op) or []) for expr in each.results]
     return all(isinstance(expr, ir.AffineDimExpr | ir.AffineConstantExpr) for expr in exprs)
@@ -49,12 +52,9 @@ class Elements:
 
     def _built(self, value: ir.Value, place: Place) -> ir.Value:
         op = graph.producer(value)
-        if op is not None:
-            if is_calculation(op):
-                return self._calculated(op, place)
-            if (found := _FOLLOWED.get(op.name)) is not None and (made := found(self, op, place)) is not None:
-                return made
-        return self._stored(value, place)
+        if op is None or not _is_followed(op):
+            return self._stored(value, place)
+        return _FOLLOWED.get(op.name, Elements._calculated)(self, op, place)
 
     def _calculated(self, op: ir.Operation, place: Place) -> ir.Value:
         *maps, result = indexing_maps(op) or []
@@ -65,30 +65,25 @@ class Elements:
             is_tensor = isinstance(operand.type, ir.RankedTensorType)
             elements = self._of(result.results[-1] in affine_map.results)
             operands.append(elements.at(operand, at) if is_tensor else operand)
-        return self._inlined(op, operands)
+        return self._inlined(op, operands, loops)
 
     def _of(self, is_neighbour: bool) -> Elements:
         """Returns what builds elements of an operand, whose subscripts may not depend on the last dimension."""
         return self
 
-    def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
-        return inline(op, operands)
+    def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value], loops: Loops) -> ir.Value:
+        return inline(op, operands, lambda inner, _: _subscript_of(inner, loops))
 
-    def expansion(self, op: ir.Operation, place: Place) -> ir.Value | None:
-        if (groups := _groups(op, op.results[0])) is None:
-            return None
-        places = iter(place)
+    def expansion(self, op: ir.Operation, place: Place) -> ir.Value:
+        places, groups = iter(place), _groups(op, op.results[0])
         return self.at(op.operands[0], [_joined([next(places) for _ in sizes], sizes) for sizes in groups])
 
-    def collapse(self, op: ir.Operation, place: Place) -> ir.Value | None:
-        if (groups := _groups(op, op.operands[0])) is None:
-            return None
-        return self.at(op.operands[0], [e for g, at in zip(groups, place, strict=True) for e in split(at, g)])
+    def collapse(self, op: ir.Operation, place: Place) -> ir.Value:
+        pairs = zip(_groups(op, op.operands[0]), place, strict=True)
+        return self.at(op.operands[0], [each for group, at in pairs for each in split(at, group)])
 
-    def slice(self, op: ir.Operation, place: Place) -> ir.Value | None:
+    def slice(self, op: ir.Operation, place: Place) -> ir.Value:
         offsets, _, strides = graph.slicing(op)
-        if build.DYNAMIC in (*offsets, *strides) or len(offsets) != len(place):
-            return None
         where = zip(place, offsets, strides, strict=True)
         return self.at(op.operands[0], [_scaled(at, stride, offset) for at, offset, stride in where])
 
@@ -108,7 +103,7 @@ class Elements:
         return found
 
 
-_FOLLOWED: dict[str, Callable[[Elements, ir.Operation, Place], ir.Value | None]] = {
+_FOLLOWED: dict[str, Callable[[Elements, ir.Operation, Place], ir.Value]] = {
     "tensor.expand_shape": Elements.expansion,
     "tensor.collapse_shape": Elements.collapse,
     "tensor.extract_slice": Elements.slice,
@@ -128,8 +123,16 @@ class Pieces(Elements):
     def _of(self, is_neighbour: bool) -> Elements:
         return self if is_neighbour else self._single
 
-    def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
-        return self._vector(inline(op, operands, self._on_vectors))
+    def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value], loops: Loops) -> ir.Value:
+        *_, result = indexing_maps(op) or []
+        row = ir.AffineDimExpr(result.results[-1]).position
+
+        def rewrite(inner: ir.Operation, given: list[ir.Value]) -> ir.Value | None:
+            return _subscript_of(inner, {**loops, row: neighbours}) or self._on_vectors(inner, given)
+
+        steps = vector.StepOp(ir.VectorType.get([self._width], ir.IndexType.get())).result
+        neighbours = arith.AddIOp(self._vector(loops[row]), steps).result
+        return self._vector(inline(op, operands, rewrite))
 
     def _vector(self, value: ir.Value) -> ir.Value:
         if isinstance(value.type, ir.VectorType):
@@ -147,10 +150,12 @@ class Pieces(Elements):
 def is_in_pieces(value: ir.Value, width: int) -> bool:
     """Returns whether `width` neighbours of a tensor, from a multiple of it on, are computed from such neighbours."""
     op, sizes = graph.producer(value), build.static_sizes(value)
-    if not sizes or None in sizes or (sizes[-1] or 0) % width:
+    if not sizes or not sizes[-1] or sizes[-1] % width:
         return False
-    operands = [] if op is None else _inputs(op)
-    if op is not None and is_calculation(op):
+    if op is None or not _is_followed(op):
+        return True
+    operands = _inputs(op)
+    if op.name not in _FOLLOWED:
         *maps, result = indexing_maps(op) or []
         last = result.results[-1]
         pairs = zip(operands, maps, strict=False)
@@ -158,22 +163,37 @@ def is_in_pieces(value: ir.Value, width: int) -> bool:
         return all(
             last not in of or (of.index(last) == len(of) - 1 and is_in_pieces(each, width)) for each, of in exprs
         )
-    if op is not None and op.name == "tensor.extract_slice":
+    if op.name == "tensor.extract_slice":
         offsets, _, strides = graph.slicing(op)
-        is_followed = len(operands) == 1 and len(offsets) == len(sizes)
-        return not is_followed or (strides[-1] == 1 and offsets[-1] % width == 0 and is_in_pieces(operands[0], width))
-    return op is None or op.name not in _FOLLOWED or all(is_in_pieces(each, width) for each in operands)
+        return strides[-1] == 1 and offsets[-1] % width == 0 and is_in_pieces(operands[0], width)
+    return all(is_in_pieces(each, width) for each in operands)
 
 
-def _groups(op: ir.Operation, value: ir.Value) -> list[list[int | None]] | None:
-    """Returns the sizes of dimensions that a reshape puts together, or one that it splits.
+def _is_followed(op: ir.Operation) -> bool:
+    """Returns whether it is known from which places of operands elements at a place are computed."""
+    if op.name == "tensor.extract_slice":
+        offsets, _, strides = graph.slicing(op)
+        return (
+            build.DYNAMIC not in (*offsets, *strides) and len(offsets) == ir.RankedTensorType(op.results[0].type).rank
+        )
+    if op.name == "tensor.concat":
+        dim = ir.IntegerAttr(op.attributes["dim"]).value
+        return all(build.static_sizes(operand)[dim] for operand in op.operands)
+    if op.name in graph.RESHAPES:
+        groups = _groups(op, op.results[0] if op.name == "tensor.expand_shape" else op.operands[0])
+        return not any(None in group[i:] for group in groups for i in range(1, len(group)) if group[i - 1] != 1)
+    return is_calculation(op)
 
-    None if a dynamic one is inside of another.
-    """
+
+def _subscript_of(op: ir.Operation, loops: Loops) -> ir.Value | None:
+    """Returns the subscript that an operation in a body is, if it is one of these loops."""
+    return loops.get(ir.IntegerAttr(op.attributes["dim"]).value) if op.name == _SUBSCRIPT else None
+
+
+def _groups(op: ir.Operation, value: ir.Value) -> list[list[int | None]]:
+    """Returns the sizes of dimensions that a reshape puts together, or one that it splits."""
     sizes = build.static_sizes(value)
-    groups = [[sizes[i] for i in group] for group in reassociation(op)]
-    inner = (size for group in groups for i, size in enumerate(group) if any(each != 1 for each in group[:i]))
-    return None if None in inner else groups
+    return [[sizes[i] for i in group] for group in reassociation(op)]
 
 
 def followed(value: ir.Value) -> list[ir.Operation]:
@@ -181,7 +201,7 @@ def followed(value: ir.Value) -> list[ir.Operation]:
     found, pending = dict[ir.Operation, None](), [value]
     while pending:
         op = graph.producer(pending.pop())
-        if op is not None and op not in found and (op.name in _FOLLOWED or is_calculation(op)):
+        if op is not None and op not in found and _is_followed(op):
             found[op] = None
             pending += _inputs(op)
     return list(found)
@@ -195,8 +215,9 @@ def leaves(values: Sequence[ir.Value]) -> list[ir.Value]:
 
 
 def _inputs(op: ir.Operation) -> list[ir.Value]:
-    """Returns the operands from which elements are computed, without a linalg operation's init tensor."""
-    return list(op.operands)[:-1] if op.name.startswith("linalg.") else list(op.operands)
+    """Returns the operands from which elements are computed, without a linalg operation's init tensor, and sizes."""
+    is_linalg = op.name.startswith("linalg.")
+    return list(op.operands)[:-1] if is_linalg else [each for each in op.operands if build.is_tensor(each)]
 
 
 def split(at: ir.Value, sizes: Sequence[int | None]) -> list[ir.Value]:
@@ -214,7 +235,7 @@ def split(at: ir.Value, sizes: Sequence[int | None]) -> list[ir.Value]:
     return found
 
 
-def subscript(expr: ir.AffineExpr, loops: Mapping[int, ir.Value]) -> ir.Value:
+def subscript(expr: ir.AffineExpr, loops: Loops) -> ir.Value:
     """Returns the subscript that an expression of an indexing map is."""
     if isinstance(expr, ir.AffineDimExpr):
         return loops[expr.position]

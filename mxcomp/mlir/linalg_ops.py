@@ -69,10 +69,10 @@ def reads_init(op: ir.Operation) -> bool:
     return any(True for _ in out.uses)
 
 
-def only_calculates(op: ir.Operation) -> bool:
-    """Returns whether the body of a linalg op has no effect but to calculate what it yields."""
+def only_calculates(op: ir.Operation, *others: str) -> bool:
+    """Returns whether the body of a linalg op has no effect but to calculate what it yields, or only `others`."""
     *body, _ = op.regions[0].blocks[0].operations
-    return all(view.operation.name.startswith(("arith.", "math.")) for view in body)
+    return all(view.operation.name.startswith(("arith.", "math.", *others)) for view in body)
 
 
 def reassociation(op: ir.Operation) -> list[list[int]]:

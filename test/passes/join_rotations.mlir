@@ -298,19 +298,32 @@ util.func public @odd(%x: tensor<16x4096x6xf32>) -> tensor<16x4096x6xf32> {
   util.return %c : tensor<16x4096x6xf32>
 }
 
-// So are those of rows whose number the program knows.
+// So are those of rows whose number the program knows, from an index to the rotated rows; buffers have room for them.
 
 // CHECK-LABEL: util.func public @rows(
 // CHECK: %[[BOTH:.+]]:2 = flow.dispatch.region -> (tensor<?x64xf32>{%{{.+}}}, tensor<?x64xf32>{%{{.+}}})
+// CHECK: linalg.generic {{.*}} outs({{.*}} : tensor<?x64xf32>, tensor<?x64xf32>)
+// CHECK: linalg.index 0
 // CHECK: math.sin
 // CHECK: math.cos
 // CHECK: flow.return
-// CHECK: linalg.generic {{.*}} outs({{.*}} : tensor<?x64xf32>)
-// CHECK-DAG: tensor.extract %[[BOTH]]#0
-// CHECK-DAG: tensor.extract %[[BOTH]]#1
-// CHECK-NOT: tensor.concat
+// CHECK: cf.assert %{{.+}}, "mxcomp: sizes of what is rotated must be at most 8388607"
+// CHECK: util.assume.int %{{.+}}<umin = 0, umax = 8388607> : index
+// CHECK: flow.dispatch.region -> (tensor<?x64xf32>{%{{.+}}})
+// CHECK: "mx_elementwise_Dx64"
+// CHECK-NOT: {{tensor.concat|tensor.extract %}}
 // CHECK: util.return
-util.func public @rows(%x: tensor<?x64xf32>, %angles: tensor<?x32xf32>, %n: index) -> tensor<?x64xf32> {
+util.func public @rows(%x: tensor<?x64xf32>, %speeds: tensor<32xf32>, %n: index) -> tensor<?x64xf32> {
+  %n32 = tensor.empty(%n) : tensor<?x32xf32>
+  %angles = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d1)>, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%speeds : tensor<32xf32>) outs(%n32 : tensor<?x32xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = linalg.index 0 : index
+    %1 = arith.index_cast %0 : index to i64
+    %2 = arith.sitofp %1 : i64 to f32
+    %3 = arith.mulf %in, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x32xf32>
   %twice = tensor.concat dim(1) %angles, %angles : (tensor<?x32xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
   %none = tensor.empty(%n) : tensor<?x64xf32>
   %cos = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}

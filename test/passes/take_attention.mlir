@@ -884,3 +884,32 @@ util.func public @joined(%x: tensor<96x384xbf16>, %y: tensor<4x70x64xbf16>) -> t
   } -> tensor<2x70x64xbf16>
   util.return %r : tensor<2x70x64xbf16>
 }
+
+// So are all of so many rows as the program counts; some of them are copied.
+
+// CHECK-LABEL: util.func public @joined_rows(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<?x384xbf16>
+// CHECK-DAG: %[[WHOLE:.+]] = tensor.expand_shape %[[X]] {{\[\[}}0], [1, 2]] output_shape [%{{.+}}, 6, 64]
+// CHECK-DAG: flow.tensor.tie_shape %[[WHOLE]] : tensor<?x6x64xbf16>
+// CHECK: ins({{.*}} : tensor<2x70x64xbf16>, tensor<?x6x64xbf16>, tensor<?x2x64xbf16>)
+// CHECK-NOT: iree_linalg_ext.attention
+util.func public @joined_rows(%x: tensor<?x384xbf16>, %q: tensor<2x70x64xbf16>) -> tensor<2x70x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %c0 = arith.constant 0 : index
+  %keys = tensor.dim %x, %c0 : tensor<?x384xbf16>
+  %heads = tensor.empty(%keys) : tensor<2x?x64xbf16>
+  %k0 = tensor.extract_slice %x[0, 128] [%keys, 128] [1, 1] : tensor<?x384xbf16> to tensor<?x128xbf16>
+  %v0 = tensor.extract_slice %x[%c0, 256] [%keys, 128] [1, 1] : tensor<?x384xbf16> to tensor<?x128xbf16>
+  %k1 = tensor.expand_shape %k0 [[0], [1, 2]] output_shape [%keys, 2, 64] : tensor<?x128xbf16> into tensor<?x2x64xbf16>
+  %v1 = tensor.expand_shape %v0 [[0], [1, 2]] output_shape [%keys, 2, 64] : tensor<?x128xbf16> into tensor<?x2x64xbf16>
+  %k = linalg.transpose ins(%k1 : tensor<?x2x64xbf16>) outs(%heads : tensor<2x?x64xbf16>) permutation = [1, 0, 2]
+  %v = linalg.transpose ins(%v1 : tensor<?x2x64xbf16>) outs(%heads : tensor<2x?x64xbf16>) permutation = [1, 0, 2]
+  %empty = tensor.empty() : tensor<2x70x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %v, %scale : tensor<2x70x64xbf16>, tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, f32)
+      outs(%empty : tensor<2x70x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x70x64xbf16>
+  util.return %r : tensor<2x70x64xbf16>
+}

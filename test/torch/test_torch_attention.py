@@ -257,3 +257,34 @@ def test_scales() -> None:
     in_bf16 = tuple(tensor.bfloat16() for tensor in tensors)
     for scale, factors in ((0.25, 0), (1.0, 0), (0.3, 1)):
         assert str(mxcomp.torch.export(Attention({"scale": scale}), in_bf16)).count("torch.aten.mul") == factors
+
+
+class Columns(torch.nn.Module):
+    """Causal attention of rotated queries and keys that are columns of one tensor, as values are."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        q, k, v = (part.unflatten(2, (-1, 64)).transpose(1, 2) for part in x.split([256, 128, 128], 2))
+        angles = torch.arange(x.shape[1])[:, None] * 0.1 ** torch.arange(32)
+        cos, sin = (torch.cat([each, each], -1).bfloat16() for each in (angles.cos(), angles.sin()))
+        q, k = (y * cos + torch.cat([-y[..., 32:], y[..., :32]], -1) * sin for y in (q, k))
+        return attention(q, k, v, is_causal=True, enable_gqa=True), k, v
+
+
+@pytest.mark.slow
+def test_columns_of_dynamic_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotations and transposed values are one dispatch, and nothing is copied: bit for bit what it is otherwise."""
+    xs = [torch.randn(1, count, 512, generator=GENERATOR).bfloat16() for count in (33, 2, 130)]
+    sizes = ({1: torch.export.Dim("tokens", max=512)},)
+
+    def ran() -> tuple[int, list[tuple[np.ndarray, ...]]]:
+        program = mxcomp.torch.compile(Columns(), (xs[0],), dynamic_shapes=sizes, strict=True)
+        launched = len(program.profile(as_numpy(xs[0]), execute=False).called)
+        return launched, [tuple(program.run(as_numpy(x))) for x in xs]
+
+    launches, found = ran()
+    monkeypatch.setattr("mxcomp.packing.elementwise.fits", lambda values: False)
+    monkeypatch.setattr("mxcomp.matching.attention._in_source", lambda *_: None)
+    others, expected = ran()
+    assert (launches, others) == (4, 7)
+    for one, other in zip(found, expected, strict=True):
+        assert all(np.array_equal(*(each.view(np.uint16) for each in pair)) for pair in zip(one, other, strict=True))

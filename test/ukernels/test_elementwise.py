@@ -28,13 +28,19 @@ def rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     return (one + other).astype(x.dtype)
 
 
-def check(batch: int, tokens: int, heads: tuple[int, int], size: int, kind: str, is_one: bool = True) -> None:
+def check(
+    batch: int, tokens: int, heads: tuple[int, int], size: int, kind: str, is_one: bool = True, dynamic: str = ""
+) -> None:
+    """Compares results; `dynamic` is the size that the program knows, "batch" or "tokens"."""
     q_columns, k_columns = (count * size for count in heads)
     columns = q_columns + 2 * k_columns
+    sizes: dict[str, int | str] = {"batch": batch, "tokens": tokens, "rows": batch * tokens}
+    known = {**sizes, **dict.fromkeys((dynamic, "rows") if dynamic else (), "?")}
+    given = {f"of_{name}": f"%{name}" if known[name] == "?" else size for name, size in sizes.items()}
     text = MODULE.substitute(
-        batch=batch, tokens=tokens, rows=batch * tokens, heads=heads[0], groups=heads[1], size=size, half=size // 2,
-        columns=columns, q_columns=q_columns, k_columns=k_columns, v_columns=k_columns, v_first=q_columns + k_columns,
-        type=kind,
+        known, **given, heads=heads[0], groups=heads[1], size=size, half=size // 2, columns=columns,
+        q_columns=q_columns, k_columns=k_columns, v_columns=k_columns, v_first=q_columns + k_columns, type=kind,
+        dynamic=f"%{dynamic}" if dynamic else "",
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join_rotations, "_FEW", 0)
@@ -53,11 +59,21 @@ def check(batch: int, tokens: int, heads: tuple[int, int], size: int, kind: str,
 
 
 @pytest.mark.parametrize(
-    ("batch", "tokens", "heads", "size", "kind"),
-    [(1, 33, (8, 2), 64, "bf16"), pytest.param(3, 70, (6, 6), 80, "f16", marks=pytest.mark.slow)],
+    ("batch", "tokens", "heads", "size", "kind", "dynamic"),
+    [
+        (1, 33, (8, 2), 64, "bf16", "tokens"),
+        pytest.param(3, 70, (6, 6), 80, "f16", "", marks=pytest.mark.slow),
+        pytest.param(3, 17, (4, 2), 64, "f32", "batch", marks=pytest.mark.slow),
+    ],
 )
-def test_results(batch: int, tokens: int, heads: tuple[int, int], size: int, kind: str) -> None:
-    check(batch, tokens, heads, size, kind)
+def test_results(batch: int, tokens: int, heads: tuple[int, int], size: int, kind: str, dynamic: str) -> None:
+    check(batch, tokens, heads, size, kind, dynamic=dynamic)
+
+
+@pytest.mark.slow
+def test_values_of_several_sequences_are_apart() -> None:
+    """Rows of sequences of a dynamic length are not followed to those of a product."""
+    check(2, 17, (80, 16), 104, "bf16", is_one=False, dynamic="tokens")
 
 
 @pytest.mark.slow
@@ -79,4 +95,5 @@ def test_sizes(data: st.DataObject) -> None:
     groups, keys = data.draw(st.integers(1, 4)), data.draw(st.integers(2, 5))
     batch, tokens = data.draw(st.integers(1, 3)), data.draw(st.integers(2, 70))
     size = 2 * data.draw(st.sampled_from((4, 8, 16, 20, 24, 32, 36, 64)))
-    check(batch, tokens, (groups * keys, keys), size, data.draw(st.sampled_from(list(TYPES))))
+    kind, dynamic = data.draw(st.sampled_from(list(TYPES))), data.draw(st.sampled_from(("", "batch", "tokens")))
+    check(batch, tokens, (groups * keys, keys), size, kind, batch == 1 or dynamic != "tokens", dynamic)
