@@ -77,7 +77,7 @@ class _Attention:
         qk, _, v = (str(build.element(each)) for each in self.operands[:5:2])
         weights = element_format(self.form.weights).mlir_type
         if (weights, "f32") not in CONVERSIONS:
-            return f"weights of {self.form.weights}: no instruction converts so few of them"
+            return f"weights of {self.form.weights}: expected 4 or 8 bits"
         if max(size, value_size) > _MOST_SIZE or value_size % SIZES:
             return f"sizes {size} and {value_size}: expected at most {_MOST_SIZE}, of values a multiple of {SIZES}"
         if self.form.scale <= 0:

@@ -16,7 +16,7 @@ from iree.compiler.dialects import arith, rocdl, vector
 
 from mxcomp.layout.units import BLOCK
 
-_PAIR = 2
+_PAIR, _SIX_BIT_WORDS = 2, 6
 _MANTISSA_BITS = 23
 
 
@@ -60,6 +60,16 @@ CONVERSIONS = {
 }
 """The conversion instructions by the MLIR types of elements and of values."""
 
+WHOLE = {
+    ("f6E2M3FN", "f32"): rocdl.CvtScaleF322xPk16Fp6F32Op,
+    ("f6E2M3FN", "bf16"): rocdl.CvtScaleF32Pk32Fp6Bf16Op,
+    ("f6E2M3FN", "f16"): rocdl.CvtScaleF32Pk32Fp6F16Op,
+    ("f6E3M2FN", "f32"): rocdl.CvtScaleF322xPk16Bf6F32Op,
+    ("f6E3M2FN", "bf16"): rocdl.CvtScaleF32Pk32Bf6Bf16Op,
+    ("f6E3M2FN", "f16"): rocdl.CvtScaleF32Pk32Bf6F16Op,
+}
+"""The instructions that convert a block at once; f32 are given as two vectors, whose elements alternate."""
+
 
 @dataclass(frozen=True)
 class Extension:
@@ -100,13 +110,17 @@ def extended(words: ir.Value, scale: ir.Value, element: str, kind: str) -> ir.Va
 
 def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
     """Returns a block of 32 values divided by an f8E8M0FNU scale, as elements in a vector of i32 registers."""
-    kind = ir.VectorType(x.type).element_type
+    kind, i32 = ir.VectorType(x.type).element_type, ir.IntegerType.get_signless(32)
+    divisor = exponent(arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result)
+    if (whole := WHOLE.get((element, str(kind)))) is not None:
+        turns = [ir.DenseI64ArrayAttr.get(range(first, BLOCK, _PAIR)) for first in range(_PAIR)]
+        given = [vector.ShuffleOp(x, x, turn).result for turn in turns] if isinstance(kind, ir.F32Type) else [x]
+        return whole(ir.VectorType.get([_SIX_BIT_WORDS], i32), *given, divisor).result
     conversion = CONVERSIONS[element, str(kind)]
     count = BLOCK // (_PAIR * conversion.turns)
-    divisor = exponent(arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result)
     pairs = [_pair(x, _PAIR * i) for i in range(BLOCK // _PAIR)]
     words = [conversion.word(pairs[conversion.turns * i :][: conversion.turns], divisor) for i in range(count)]
-    return vector.FromElementsOp(ir.VectorType.get([count], ir.IntegerType.get_signless(32)), words).result
+    return vector.FromElementsOp(ir.VectorType.get([count], i32), words).result
 
 
 def _pair(x: ir.Value, at: int) -> list[ir.Value]:

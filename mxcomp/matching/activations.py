@@ -5,7 +5,7 @@ Hidden activations of experts are computed from gate and up (`mxcomp.matching.ga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from iree.compiler import ir
@@ -24,7 +24,7 @@ from mxcomp.mlir.attributes import PACKS
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.ukernels import weight_only
-from mxcomp.ukernels.conversions import CONVERSIONS
+from mxcomp.ukernels.conversions import CONVERSIONS, WHOLE
 from mxcomp.ukernels.quantising import SOURCE_BITS
 
 
@@ -112,7 +112,7 @@ def of_rows(elements: ir.Value, scales: ir.Value) -> Activations | None:
     if None in sizes or sizes[-1] != BLOCK or sizes[:-1] != build.static_sizes(scales):
         return None
     rows, columns = sizes[0] or 0, (sizes[1] or 0) * BLOCK
-    found = _nearest(elements, scales, lambda op: True, lambda read: _is_row_major(read, rows, columns))
+    found = _nearest(elements, scales, CONVERSIONS, lambda op: True, lambda read: _is_row_major(read, rows, columns))
     return found[0] if found else None
 
 
@@ -121,12 +121,17 @@ def of_blocks(elements: ir.Value, scales: ir.Value) -> tuple[Activations, Read] 
 
     Operations that only move elements are no part of it, unless others are behind them.
     """
-    return _nearest(elements, scales, lambda op: not isinstance(yielded(op), ir.BlockArgument), lambda read: True)
+
+    def is_source(op: ir.Operation) -> bool:
+        return not isinstance(yielded(op), ir.BlockArgument)
+
+    return _nearest(elements, scales, {*CONVERSIONS, *WHOLE}, is_source, lambda read: True)
 
 
 def _nearest(
-    elements: ir.Value, scales: ir.Value, is_source: Callable[[ir.Operation], bool], fits: Callable[[Read], bool]
-) -> tuple[Activations, Read] | None:
+    elements: ir.Value, scales: ir.Value, conversions: Container[tuple[str, str]],
+    is_source: Callable[[ir.Operation], bool], fits: Callable[[Read], bool],
+) -> tuple[Activations, Read] | None:  # fmt: skip
     """Returns the narrowest single tensor that a lane can quantise elements from, the nearest of several, and how."""
     whole, kind, found = quantiser.find(elements, scales), str(build.element(elements)), []
     if whole is None or not _converts(whole.elements):
@@ -134,7 +139,7 @@ def _nearest(
     for each in filter(None, (_narrowed(elements, scales, whole, is_source), whole)):
         read, *others = _reads(each)
         is_alone = not others and not captures(each.nodes)
-        if is_alone and (kind, str(build.element(read.value))) in CONVERSIONS and fits(read):
+        if is_alone and (kind, str(build.element(read.value))) in conversions and fits(read):
             found.append((Activations(each, read.value, tuple(_sizes(read))), read))
     return min(found, key=lambda pair: pair[0].bits, default=None)
 

@@ -6,8 +6,7 @@ from itertools import product
 
 from mxcomp.target.description import MatrixInstruction, Target
 
-_4_BITS, _6_BITS, _8_BITS = ("f4E2M1FN",), ("f6E2M3FN", "f6E3M2FN"), ("f8E4M3FN", "f8E5M2")
-_MX = frozenset({*_4_BITS, *_6_BITS, *_8_BITS})
+_MX = frozenset({"f4E2M1FN", "f6E2M3FN", "f6E3M2FN", "f8E4M3FN", "f8E5M2"})
 _WIDE = ("f32", "f16", "bf16")
 _SCALE, _BLOCK = "f8E8M0FNU", 32
 
@@ -43,6 +42,6 @@ TARGET = Target(
         MatrixInstruction("MFMA_F32_16x16x32_BF16", frozenset({"bf16"}), frozenset({"bf16"})),
         MatrixInstruction("MFMA_F32_16x16x32_F16", frozenset({"f16"}), frozenset({"f16"})),
     ),
-    conversions=frozenset({*product(_WIDE, (*_4_BITS, *_8_BITS)), *product(sorted(_MX), ("bf16", "f16"))}),
+    conversions=frozenset({*product(_WIDE, _MX), *product(_MX, ("bf16", "f16"))}),
     timing="mi355x.toml",
 )
