@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "attention.md"
 _BINARIES = "--iree-hal-dump-executable-binaries-to"
 _SIZE, _MEMORY = 128, 16 << 30
 CASES = (
-    (1, 64, 8, 2048, False), (1, 64, 8, 2048, True), (8, 64, 8, 8192, True),
+    (1, 64, 8, 2048, False), (1, 64, 8, 2048, True), (8, 64, 8, 8192, True), (16, 64, 8, 8192, True),
 )  # fmt: skip
 """Batch, heads of queries and of keys, length, and whether a query sees keys up to its own only."""
 
