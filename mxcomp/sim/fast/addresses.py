@@ -1,68 +1,49 @@
-"""Lane addresses of memory instructions, traced from the address rules of `mxcomp.sim.semantics.memory`."""
+"""Computes where lanes access memory in compiled code: addresses, by the rules of `mxcomp.sim.semantics.memory`, the
+bytes of each address space, and what may be accessed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import Enum
 
 from llvmlite import ir as llvm
 
 from mxcomp.sim.fast import ir, lanes
-from mxcomp.sim.fast.frame import Frame
+from mxcomp.sim.fast.frame import Env, Frame
 from mxcomp.sim.fast.tracing import InsertPoint, Traced
-from mxcomp.sim.instruction import Instruction, Operand
+from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics.memory import MemoryOp
 from mxcomp.sim.semantics.table import i64, u32, u64
 
+FAILED = -1
+"""The result of a form's function that has changed nothing, and leaves the instruction to the NumPy engine."""
+
+Bound = dict[str, ir.Value]
+"""The named arguments of a form's function, in order."""
+
 _RESOURCE = ("w0", "w1", "w2", "w3")
 
 
-@dataclass
-class Arguments:
-    """The named arguments of a form's function, in order."""
-
-    frame: Frame
-    _items: dict[str, ir.Value] = field(default_factory=dict)
-
-    def row(self, name: str, operand: Operand) -> None:
-        self._items[name] = self.frame.rows(operand)
-
-    def value(self, name: str, value: ir.Value) -> None:
-        self._items[name] = value
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._items)
-
-    def values(self) -> list[ir.Value]:
-        return list(self._items.values())
-
-    def types(self) -> list[llvm.Type]:
-        return [value.type for value in self._items.values()]
-
-    def bound(self, arguments: list[ir.Value]) -> dict[str, ir.Value]:
-        return dict(zip(self._items, arguments, strict=True))
+class Space(Enum):
+    DEVICE = "device"
+    LDS = "lds"
+    SCRATCH = "scratch"
 
 
-def address_arguments(given: Arguments, i: Instruction, op: MemoryOp) -> None:
-    """Returns rows of addresses, offsets and indices; "start", which is added to them; and a buffer's resource."""
-    frame, operands, builder = given.frame, i.memory, given.frame.builder
-    assert operands is not None
-    if operands.address is not None:
-        given.row("address", operands.address)
-    if operands.index is not None:
-        given.row("index", operands.index)
-    start = ir.index(0 if op.accesses == 2 else operands.offset)
-    if op.space == "buffer":
-        assert operands.base is not None and operands.scalar_offset is not None
-        for k, name in enumerate(_RESOURCE):
-            given.value(name, frame.read32(operands.base.code + k))
-        given.value("scalar", builder.zext(frame.scalar(operands.scalar_offset, "u"), ir.i64))
-    elif operands.base is not None:
-        wide = op.space == "global"
-        base = frame.read64(operands.base.code) if wide else builder.zext(frame.read32(operands.base.code), ir.i64)
-        given.value("base", ir.constant(ir.i1, 1))
-        start = builder.add(start, base)
-    given.value("start", start)
+def space_of(op: MemoryOp) -> Space:
+    """Returns the space of an access. Flat accesses to LDS or scratch lie outside of every allocation, and are left to
+    the NumPy engine."""
+    return {"lds": Space.LDS, "scratch": Space.SCRATCH}.get(op.space, Space.DEVICE)
+
+
+_BASES = {Space.DEVICE: Env.DATA, Space.LDS: Env.LDS, Space.SCRATCH: Env.SCRATCH}
+WRITTEN = {Space.DEVICE: Env.WRITTEN, Space.SCRATCH: Env.SCRATCH_WRITTEN}
+_LIMITS = {Space.LDS: Env.LDS_BYTES, Space.SCRATCH: Env.SCRATCH_BYTES}
+
+
+def base_pointer(frame: Frame, space: Space) -> ir.Value:
+    return frame.pointer(_BASES[space])
 
 
 @dataclass(frozen=True)
@@ -70,91 +51,173 @@ class Found:
     """Addresses in memory, and the lanes that use them.
 
     Attributes:
+        space: Where they are.
         addresses: i64[64]; device addresses relative to the arena.
         inside: Mask of lanes that access memory.
         low, high: The least and greatest of their addresses.
     """
 
+    space: Space
     addresses: ir.Value
     inside: ir.Value
     low: ir.Value
     high: ir.Value
 
+    def at(self, frame: Frame, base: ir.Value, lane: ir.Value, offset: int = 0) -> ir.Value:
+        """Returns the address of a lane's data; scratch is private to lanes."""
+        address = self.addresses.item(lane, ir.i64) + offset
+        if self.space is Space.SCRATCH:
+            base = base.at(lane * frame.get(Env.SCRATCH_BYTES))
+        return base.at(address)
 
-def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: dict[str, ir.Value], active: ir.Value) -> Found:
-    """Emits the addresses of lanes; the function returns −1 for resources and ranges that the NumPy engine handles."""
+
+def fail_if(condition: ir.Value) -> None:
+    """Makes the function return `FAILED`."""
+    with condition.builder.if_then(condition, likely=False):
+        condition.builder.ret(ir.index(FAILED))
+
+
+def address_arguments(frame: Frame, i: Instruction, op: MemoryOp) -> Bound:
+    """Returns rows of addresses, offsets and indices; "start", which is added to them; and a buffer's resource."""
+    operands = i.memory
+    assert operands is not None
+    rows = {"address": operands.address, "index": operands.index}
+    given = {name: frame.rows(operand) for name, operand in rows.items() if operand is not None}
+    start = ir.Value(frame.builder, ir.index(0 if op.accesses == 2 else operands.offset))
+    if op.space == "buffer":
+        assert operands.base is not None and operands.scalar_offset is not None
+        given |= {name: frame.read32(operands.base.code + k) for k, name in enumerate(_RESOURCE)}
+        given["scalar"] = frame.scalar(operands.scalar_offset, "u").to(ir.i64)
+    elif operands.base is not None:
+        code = operands.base.code
+        start = start + (frame.read64(code) if op.space == "global" else frame.read32(code).to(ir.i64))
+        given["base"] = ir.constant(ir.i1, 1)
+    return given | {"start": start}
+
+
+_EXTREMES = {"smin": (1 << 63) - 1, "smax": -(1 << 63)}
+
+
+def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: Bound, active: ir.Value) -> Found:
+    """Emits the addresses of lanes; the function fails for resources and ranges that the NumPy engine handles."""
     wide = ir.vector(ir.i64)
     if op.space == "buffer":
-        _refuse_structured(builder, bound)
+        _refuse_structured(bound)
     addresses = ir.entry_alloca(builder, llvm.ArrayType(ir.i64, ir.WAVE))
-    masks = {name: ir.entry_alloca(builder, ir.i64) for name in ("inside", "whole")}
-    extremes = {name: ir.entry_alloca(builder, wide) for name in ("smin", "smax")}
-    limits = {"smin": (1 << 63) - 1, "smax": -(1 << 63)}
-    for mask in masks.values():
-        ir.store(builder, ir.index(0), mask, 8)
-    for name, slot in extremes.items():
-        ir.store(builder, ir.constant(wide, [limits[name]] * ir.LANES), slot, 64)
+    inside, whole = (ir.Variable(builder, ir.i64, 0) for _ in range(2))
+    extremes = {name: ir.Variable(builder, wide, limit) for name, limit in _EXTREMES.items()}
     with ir.loop(builder, ir.WAVE, ir.LANES) as lane:
-        point, on = InsertPoint(builder, lane), lanes.chunk(builder, active, lane)
-        at, room = _addresses(point, op, bound)
-        inside = whole = on
-        if room is not None:
-            inside = builder.and_(on, (room >= min(4, op.size)).value)
-            whole = builder.and_(on, (room >= op.size).value)
-        ir.store(builder, at.value, ir.offset(builder, addresses, lane, ir.i64), 8)
-        lanes.collect(builder, masks["inside"], inside, lane)
-        lanes.collect(builder, masks["whole"], whole, lane)
-        for name, slot in extremes.items():
-            used = builder.select(inside, at.value, ir.constant(wide, [limits[name]] * ir.LANES))
-            ir.store(builder, ir.intrinsic(builder, name, ir.load(builder, slot, wide, 64), used), slot, 64)
-    inside, whole = (ir.load(builder, masks[name], ir.i64, 8) for name in ("inside", "whole"))
-    with builder.if_then(builder.icmp_unsigned("!=", inside, whole), likely=False):
-        builder.ret(ir.index(-1))
-    low, high = (_reduced(builder, name, ir.load(builder, slot, wide, 64)) for name, slot in extremes.items())
-    return Found(addresses, inside, low, high)
+        on = lanes.chunk(active, lane)
+        at, room = _addresses(InsertPoint(builder, lane), op, bound)
+        within = [on if room is None else on & (room >= size).value for size in (min(4, op.size), op.size)]
+        addresses.put(lane, at.value)
+        for mask, bits in zip((inside, whole), within, strict=True):
+            lanes.collect(mask, bits, lane)
+        for name, extreme in extremes.items():
+            used = within[0].select(at.value, ir.constant(wide, _EXTREMES[name]))
+            extreme.set(ir.intrinsic(builder, name, extreme.get(), used))
+    found = inside.get()
+    fail_if(found != whole.get())
+    ends = (
+        ir.intrinsic(builder, f"vector.reduce.{name}", each.get(), result=ir.i64) for name, each in extremes.items()
+    )
+    return Found(space_of(op), addresses, found, *ends)
 
 
-def _reduced(builder: llvm.IRBuilder, name: str, values: ir.Value) -> ir.Value:
-    return ir.intrinsic(builder, f"vector.reduce.{name}", values, result=ir.i64)
-
-
-def _refuse_structured(builder: llvm.IRBuilder, bound: dict[str, ir.Value]) -> None:
+def _refuse_structured(bound: Bound) -> None:
     """Leaves buffers with other address rules to the NumPy engine: add-thread-ID, swizzle, index with stride."""
-    odd = builder.and_(bound["w3"], ir.constant(ir.i32, 1 << 23))
+    odd = bound["w3"] & 1 << 23
     if "index" in bound:
-        odd = builder.or_(odd, builder.and_(bound["w1"], ir.constant(ir.i32, 1 << 31 | 0x3FFF << 16)))
-    with builder.if_then(builder.icmp_unsigned("!=", odd, ir.constant(ir.i32, 0)), likely=False):
-        builder.ret(ir.index(-1))
+        odd = odd | bound["w1"] & (1 << 31 | 0x3FFF << 16)
+    fail_if(odd != 0)
 
 
-def _addresses(point: InsertPoint, op: MemoryOp, bound: dict[str, ir.Value]) -> tuple[Traced, Traced | None]:
+def _addresses(point: InsertPoint, op: MemoryOp, bound: Bound) -> tuple[Traced, Traced | None]:
     """Returns the address of each lane, and the bytes from there to the end of the buffer if there is a buffer."""
-    builder = point.builder
 
     def shared(value: ir.Value) -> Traced:
-        return Traced(point, i64, ir.splat(builder, value))
+        return Traced(point, i64, ir.splat(point.builder, value))
 
-    start = shared(bound["start"])
-    offset = start
-    if "address" in bound:
-        low = _row(point, bound["address"], 0)
-        if op.space in ("global", "flat") and "base" not in bound:
-            high = _row(point, bound["address"], 1)
-            offset = (low.astype(u64) | high.astype(u64) << 32).view(i64) + start
-        else:
-            offset = low.astype(i64) + start
+    def row(k: int) -> Traced:
+        return Traced(point, u32, bound["address"].item(point.lane + ir.WAVE * k, ir.i32, ir.LANES))
+
+    offset = start = shared(bound["start"])
+    if "address" in bound and op.space in ("global", "flat") and "base" not in bound:
+        low, high = row(0), row(1)
+        offset = (low.astype(u64) | high.astype(u64) << 32).view(i64) + start
+    elif "address" in bound:
+        offset = row(0).astype(i64) + start
     if op.space in ("global", "flat"):
         return offset - BASE, None
     if op.space != "buffer":
         return offset, None
-    w0, w1, w2 = (builder.zext(bound[name], ir.i64) for name in _RESOURCE[:3])
-    upper = builder.shl(builder.and_(w1, ir.index(0xFFFF)), ir.index(32))
-    base, scalar = shared(builder.or_(w0, upper)), shared(bound["scalar"])
+    w0, w1, w2 = (bound[name].to(ir.i64) for name in _RESOURCE[:3])
+    base, scalar = shared(w0 | (w1 & 0xFFFF) << 32), shared(bound["scalar"])
     offset = offset.astype(u32).astype(i64)
     return base + scalar + offset - BASE, shared(w2) - scalar - offset
 
 
-def _row(point: InsertPoint, row: ir.Value, k: int) -> Traced:
-    at = point.builder.add(point.lane, ir.index(ir.WAVE * k))
-    address = ir.offset(point.builder, row, at, ir.i32)
-    return Traced(point, u32, ir.load(point.builder, address, ir.vector(ir.i32)))
+# -- what may be accessed
+
+
+def checked(frame: Frame, found: Found, offset: int, size: int) -> None:
+    """Makes the function fail unless all lanes stay within one allocation."""
+    low, end = found.low + offset, found.high + (offset + size)
+    if found.space is Space.DEVICE:
+        inside = within_allocation(frame, low, end)
+    else:
+        inside = (end <= frame.get(_LIMITS[found.space])) & (low >= 0)
+    fail_if(~(inside | (found.inside == 0)))
+
+
+def require_written(frame: Frame, found: Found, offset: int, size: int) -> None:
+    """Makes the function fail unless all bytes that lanes read have been written, or need not be."""
+    builder, marks = frame.builder, frame.pointer(WRITTEN[found.space])
+    missing = ir.Variable(builder, ir.i1, 0)
+    with ir.each_lane(builder, found.inside) as lane:
+        pointer, known = found.at(frame, marks, lane, offset), missing.get()
+        missing.set(known | ~_all_ones(pointer, size))
+    with builder.if_then(missing.get(), likely=False):
+        frame.set(Env.MISSING, 1)
+        fail_if(frame.get(Env.STRICT) != 0)
+
+
+def may_read(frame: Frame, start: ir.Value, size: int, allowed: ir.Value) -> ir.Value:
+    """Returns whether bytes of device memory are `allowed` and have been written, or need not be."""
+    safe = allowed.select(start, 0)
+    missing = allowed & ~_all_ones(frame.pointer(Env.WRITTEN).at(safe), size)
+    frame.set(Env.MISSING, frame.get(Env.MISSING) | missing.to(ir.i64))
+    return allowed & ~(missing & (frame.get(Env.STRICT) != 0))
+
+
+def _all_ones(pointer: ir.Value, size: int) -> ir.Value:
+    """Returns whether every byte is 1."""
+    return pointer.load(llvm.IntType(8 * size)) == int.from_bytes(b"\1" * size, "little")
+
+
+def within_allocation(frame: Frame, low: ir.Value, end: ir.Value) -> ir.Value:
+    """Returns whether a range lies in one allocation."""
+    function = ir.once(frame.module, "inside", lambda: _define_inside(frame.module))
+    return frame.call(function, frame.env, low, end)
+
+
+def _define_inside(module: llvm.Module) -> llvm.Function:
+    """Defines bool inside(env, low, end): whether the range lies in one allocation; the last one found is
+    remembered."""
+    builder, (env, low, end) = ir.define(module, "inside", ir.i1, [ir.pointer, ir.i64, ir.i64])
+    frame = Frame(builder, env, env, env)
+
+    def within(first: ir.Value, last: ir.Value) -> ir.Value:
+        return (low >= first) & (end <= last)
+
+    with builder.if_then(within(frame.get(Env.LOW), frame.get(Env.HIGH)), likely=True):
+        builder.ret(ir.constant(ir.i1, 1))
+    starts, ends, count = frame.pointer(Env.STARTS), frame.pointer(Env.ENDS), frame.get(Env.RANGES)
+    with ir.counted(builder, count) as k:
+        first, last = starts.item(k, ir.i64), ends.item(k, ir.i64)
+        with builder.if_then(within(first, last)):
+            frame.set(Env.LOW, first)
+            frame.set(Env.HIGH, last)
+            builder.ret(ir.constant(ir.i1, 1))
+    builder.ret(ir.constant(ir.i1, 0))
+    return builder.function

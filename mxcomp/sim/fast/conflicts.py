@@ -12,13 +12,15 @@ from mxcomp.sim.fast.frame import Env, Frame
 _MOST = 128
 """The largest number of words that one phase can bring to a bank."""
 
+Groups = tuple[tuple[int, ...], ...]
+
 
 def count_conflicts(frame: Frame, kind: str, size: int, addresses: ir.Value, mask: ir.Value, offset: int) -> None:
     """Adds the conflict cycles of one access; lanes use address + offset."""
     name = f"conflicts.{kind}.{size}"
     function = ir.once(frame.module, name, lambda: _define(frame.module, name, kind, size))
-    cycles = frame.builder.call(function, [addresses, mask, ir.index(offset)])
-    frame.set(Env.CONFLICTS, frame.builder.add(frame.get(Env.CONFLICTS), cycles))
+    cycles = frame.call(function, addresses, mask, ir.index(offset))
+    frame.set(Env.CONFLICTS, frame.get(Env.CONFLICTS) + cycles)
 
 
 def _define(module: llvm.Module, name: str, kind: str, size: int) -> llvm.Function:
@@ -26,98 +28,74 @@ def _define(module: llvm.Module, name: str, kind: str, size: int) -> llvm.Functi
 
     Where all lanes are aligned, a lane's dwords share one unit of banks, and units are counted instead of dwords.
     """
-    function = ir.internal(module, name, ir.i64, [ir.pointer, ir.i64, ir.i64])
-    addresses, mask, offset = function.args
-    builder = llvm.IRBuilder(function.append_basic_block("entry"))
+    builder, (addresses, mask, offset) = ir.define(module, name, ir.i64, [ir.pointer, ir.i64, ir.i64])
     groups, banks = phases(size, kind)
     words = max(1, size // 4)
+
+    def total(banks: int, words: int, shift: int) -> ir.Value:
+        return _total(builder, groups, banks, words, shift, addresses, mask, offset)
+
     if words == 1 or words & (words - 1):
-        builder.ret(_total(builder, groups, banks, words, 2, addresses, mask, offset))
-        return function
-    low_bits = ir.entry_alloca(builder, ir.i64)
-    ir.store(builder, ir.index(0), low_bits, 8)
+        builder.ret(total(banks, words, 2))
+        return builder.function
+    low_bits = ir.Variable(builder, ir.i64, 0)
     with ir.loop(builder, ir.WAVE) as lane:
-        used = _used(builder, mask, lane)
-        at = builder.select(used, _address(builder, addresses, lane, offset), ir.index(0))
-        ir.store(builder, builder.or_(ir.load(builder, low_bits, ir.i64, 8), at), low_bits, 8)
-    low = builder.and_(ir.load(builder, low_bits, ir.i64, 8), ir.index(size - 1))
-    with builder.if_else(builder.icmp_unsigned("==", low, ir.index(0))) as (aligned, crossing):
+        used = mask.bit(lane)
+        low_bits.set(low_bits.get() | used.select(addresses.item(lane, ir.i64) + offset, 0))
+    with builder.if_else(low_bits.get() & size - 1 == 0) as (aligned, crossing):
         with aligned:
-            shift = 2 + words.bit_length() - 1
-            builder.ret(_total(builder, groups, banks // words, 1, shift, addresses, mask, offset))
+            builder.ret(total(banks // words, 1, 2 + words.bit_length() - 1))
         with crossing:
-            if by_lanes(size, kind):
-                builder.ret(_lanes(builder, groups, mask))
-            else:
-                builder.ret(_total(builder, groups, banks, words, 2, addresses, mask, offset))
+            builder.ret(_lanes(builder, groups, mask) if by_lanes(size, kind) else total(banks, words, 2))
     builder.unreachable()
-    return function
+    return builder.function
 
 
-def _lanes(builder: llvm.IRBuilder, groups: tuple[tuple[int, ...], ...], mask: ir.Value) -> ir.Value:
+def _lanes(builder: llvm.IRBuilder, groups: Groups, mask: ir.Value) -> ir.Value:
     """Counts the lanes of each phase minus 1, over all phases."""
-    total: ir.Value = ir.index(0)
+    total = ir.Value(builder, ir.index(0))
     for group in groups:
-        count = ir.intrinsic(builder, "ctpop", builder.and_(mask, ir.index(sum(1 << lane for lane in group))))
-        total = builder.add(total, builder.sub(ir.intrinsic(builder, "smax", count, ir.index(1)), ir.index(1)))
+        count = ir.intrinsic(builder, "ctpop", mask & sum(1 << lane for lane in group))
+        total = total + (ir.intrinsic(builder, "smax", count, ir.index(1)) - 1)
     return total
 
 
-def _used(builder: llvm.IRBuilder, mask: ir.Value, lane: ir.Value) -> ir.Value:
-    return builder.trunc(builder.lshr(mask, lane), ir.i1)
-
-
-def _address(builder: llvm.IRBuilder, addresses: ir.Value, lane: ir.Value, offset: ir.Value) -> ir.Value:
-    return builder.add(ir.load(builder, ir.offset(builder, addresses, lane, ir.i64), ir.i64, 8), offset)
-
-
 def _total(
-    builder: llvm.IRBuilder, groups: tuple[tuple[int, ...], ...], banks: int, words: int, shift: int,
+    builder: llvm.IRBuilder, groups: Groups, banks: int, words: int, shift: int,
     addresses: ir.Value, mask: ir.Value, offset: ir.Value,
 ) -> ir.Value:  # fmt: skip
     """Counts, over all phases, the most different units (of 2**shift bytes) that fall on one bank, minus 1."""
     insert = ir.once(builder.module, "conflicts.insert", lambda: _define_insert(builder.module))
     counts = ir.entry_alloca(builder, llvm.ArrayType(ir.i64, 64))
     kept = ir.entry_alloca(builder, llvm.ArrayType(ir.i64, 64 * _MOST))
-    total, most = ir.entry_alloca(builder, ir.i64), ir.entry_alloca(builder, ir.i64)
-    ir.store(builder, ir.index(0), total, 8)
-    order = ir.table(builder.module, np.array(groups, np.uint64))
-    size = len(groups[0])
+    total, size = ir.Variable(builder, ir.i64, 0), len(groups[0])
+    order = ir.table(builder, np.array(groups, np.uint64))
     with ir.loop(builder, len(groups)) as group:
-        ir.store(builder, ir.index(1), most, 8)
+        most = ir.Variable(builder, ir.i64, 1)
         with ir.loop(builder, banks) as bank:
-            ir.store(builder, ir.index(0), ir.offset(builder, counts, bank, ir.i64), 8)
+            counts.put(bank, ir.index(0))
         with ir.loop(builder, size) as k:
-            position = builder.add(builder.mul(group, ir.index(size)), k)
-            lane = ir.load(builder, ir.offset(builder, order, position, ir.i64), ir.i64, 8)
-            with builder.if_then(_used(builder, mask, lane)):
-                unit = builder.ashr(_address(builder, addresses, lane, offset), ir.index(shift))
+            lane = order.item(group * size + k, ir.i64)
+            with builder.if_then(mask.bit(lane)):
+                unit = (addresses.item(lane, ir.i64) + offset).ashr(shift)
                 for n in range(words):
-                    word = builder.add(unit, ir.index(n))
-                    bank = builder.and_(word, ir.index(banks - 1))
-                    reached = builder.call(insert, [counts, kept, bank, word])
-                    higher = ir.intrinsic(builder, "umax", ir.load(builder, most, ir.i64, 8), reached)
-                    ir.store(builder, higher, most, 8)
-        more = builder.sub(ir.load(builder, most, ir.i64, 8), ir.index(1))
-        ir.store(builder, builder.add(ir.load(builder, total, ir.i64, 8), more), total, 8)
-    return ir.load(builder, total, ir.i64, 8)
+                    word = unit + n
+                    reached = builder.call(insert, [counts, kept, word & banks - 1, word])
+                    most.set(ir.intrinsic(builder, "umax", most.get(), reached))
+        total.set(total.get() + (most.get() - 1))
+    return total.get()
 
 
 def _define_insert(module: llvm.Module) -> llvm.Function:
     """Defines i64 insert(counts, kept, bank, word). It remembers the word if it is new to the bank, and returns the
     bank's number of words."""
-    function = ir.internal(module, "conflicts.insert", ir.i64, [ir.pointer, ir.pointer, ir.i64, ir.i64])
-    counts, kept, bank, word = function.args
-    builder = llvm.IRBuilder(function.append_basic_block("entry"))
-    counter = ir.offset(builder, counts, bank, ir.i64)
-    count = ir.load(builder, counter, ir.i64, 8)
-    start = ir.offset(builder, kept, builder.mul(bank, ir.index(_MOST)), ir.i64)
-    with ir.counted(builder, count) as k:
-        known = ir.load(builder, ir.offset(builder, start, k, ir.i64), ir.i64, 8)
-        with builder.if_then(builder.icmp_unsigned("==", known, word)):
-            builder.ret(count)
-    ir.store(builder, word, ir.offset(builder, start, count, ir.i64), 8)
-    after = builder.add(count, ir.index(1))
-    ir.store(builder, after, counter, 8)
+    types = [ir.pointer, ir.pointer, ir.i64, ir.i64]
+    builder, (counts, kept, bank, word) = ir.define(module, "conflicts.insert", ir.i64, types)
+    count, start = counts.item(bank, ir.i64), kept.at(bank * _MOST, ir.i64)
+    with ir.counted(builder, count) as k, builder.if_then(start.item(k, ir.i64) == word):
+        builder.ret(count)
+    start.put(count, word)
+    after = count + 1
+    counts.put(bank, after)
     builder.ret(after)
-    return function
+    return builder.function

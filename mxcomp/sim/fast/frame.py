@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from llvmlite import ir as llvm
 
@@ -96,26 +97,27 @@ class Frame:
     def module(self) -> llvm.Module:
         return self.builder.module
 
-    def row(self, number: int) -> ir.Value:
-        """Returns the address of a vector register."""
-        return ir.offset(self.builder, self.vectors, number * ir.WAVE, ir.i32)
-
     def rows(self, operand: Operand) -> ir.Value:
-        return self.row(operand.code - VGPR0)
+        """Returns the address of an operand's vector registers."""
+        return ir.offset(self.builder, self.vectors, (operand.code - VGPR0) * ir.WAVE, ir.i32)
 
     def get(self, slot: Env) -> ir.Value:
         return ir.load(self.builder, ir.offset(self.builder, self.env, int(slot), ir.i64), ir.i64, 8)
 
-    def set(self, slot: Env, value: ir.Value) -> None:
-        ir.store(self.builder, value, ir.offset(self.builder, self.env, int(slot), ir.i64), 8)
+    def set(self, slot: Env, value: ir.Value | int) -> None:
+        given = ir.index(value) if isinstance(value, int) else value
+        ir.store(self.builder, given, ir.offset(self.builder, self.env, int(slot), ir.i64), 8)
 
     def pointer(self, slot: Env) -> ir.Value:
-        return self.builder.inttoptr(self.get(slot), ir.pointer)
+        return ir.Value(self.builder, self.builder.inttoptr(self.get(slot), ir.pointer))
 
     def log(self, column: Log) -> ir.Value:
         """Returns the address in the row that is logged next."""
-        row = self.builder.mul(self.get(Env.LOGGED), ir.index(int(Log.SIZE)))
-        return ir.offset(self.builder, self.pointer(Env.LOG), self.builder.add(row, ir.index(int(column))), ir.i64)
+        row = self.get(Env.LOGGED) * int(Log.SIZE)
+        return self.pointer(Env.LOG).at(row + int(column), ir.i64)
+
+    def call(self, function: llvm.Function, *arguments: Any) -> ir.Value:
+        return ir.Value(self.builder, self.builder.call(function, arguments))
 
     def read32(self, code: int) -> ir.Value:
         return ir.load(self.builder, ir.offset(self.builder, self.scalars, code, ir.i32), ir.i32)
@@ -136,13 +138,9 @@ class Frame:
         kind = ir.i64 if wide else ir.i32
         constant = constant_bits(operand.code, operand.literal, letter)
         if constant is not None:
-            return ir.constant(kind, constant & (MASK64 if wide else MASK32))
+            return ir.Value(self.builder, ir.constant(kind, constant & (MASK64 if wide else MASK32)))
         if operand.code == SCC:
-            return self._widened(self.read32(SCC_SLOT), kind)
+            return self.read32(SCC_SLOT).to(kind)
         if operand.code in (VCCZ, EXECZ):
-            tested = self.read64(VCC if operand.code == VCCZ else EXEC)
-            return self.builder.zext(self.builder.icmp_unsigned("==", tested, ir.index(0)), kind)
+            return (self.read64(VCC if operand.code == VCCZ else EXEC) == 0).to(kind)
         return self.read64(operand.code) if wide else self.read32(operand.code)
-
-    def _widened(self, value: ir.Value, kind: llvm.Type) -> ir.Value:
-        return value if kind == value.type else self.builder.zext(value, kind)

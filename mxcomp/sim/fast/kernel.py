@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from llvmlite import ir as llvm
 
 from mxcomp.sim.fast import ir
+from mxcomp.sim.fast.addresses import FAILED
 from mxcomp.sim.fast.frame import SCC_SLOT, Env, Frame, Log, Status
 from mxcomp.sim.fast.matrix import emit_matrix
 from mxcomp.sim.fast.matrix import is_compiled as is_compiled_matrix
-from mxcomp.sim.fast.memory import FAILED, emit_memory, is_logged
+from mxcomp.sim.fast.memory import emit_memory, is_logged
 from mxcomp.sim.fast.scalar import emit_scalar
 from mxcomp.sim.fast.tracing import Untraceable
 from mxcomp.sim.fast.vector import emit_vector, is_compiled
@@ -95,7 +96,7 @@ class KernelBuilder:
         llvm.IRBuilder(block).ret(ir.constant(ir.i32, int(status)))
 
     def stop(self, frame: Frame, status: Status, address: int) -> None:
-        frame.set(Env.PC, ir.index(address))
+        frame.set(Env.PC, address)
         frame.builder.ret(ir.constant(ir.i32, int(status)))
 
     def go(self, frame: Frame, address: int) -> None:
@@ -117,32 +118,29 @@ class KernelBuilder:
 
     def _account(self, frame: Frame, part: Segment) -> None:
         """Takes the segment from the budget, or ends the turn; counts its executions."""
-        builder, size = frame.builder, ir.index(len(part.instructions))
-        budget = frame.get(Env.BUDGET)
-        with builder.if_then(builder.icmp_signed("<", budget, size), likely=False):
+        size, budget = len(part.instructions), frame.get(Env.BUDGET)
+        with frame.builder.if_then(budget < size, likely=False):
             self.stop(frame, Status.TURN, part.start)
-        frame.set(Env.BUDGET, builder.sub(budget, size))
-        self.add(frame, 2 * part.number, ir.index(1))
+        frame.set(Env.BUDGET, budget - size)
+        self.add(frame, 2 * part.number, 1)
         if frame.watched:
-            entry = ir.offset(builder, frame.pointer(Env.TRACE), self._next(frame, Env.TRACED), ir.i32)
-            ir.store(builder, ir.constant(ir.i32, part.number), entry)
+            frame.pointer(Env.TRACE).put(self._next(frame, Env.TRACED), ir.constant(ir.i32, part.number))
 
     def _next(self, frame: Frame, slot: Env) -> ir.Value:
         """Increments a counter, and returns its old value."""
         number = frame.get(slot)
-        frame.set(slot, frame.builder.add(number, ir.index(1)))
+        frame.set(slot, number + 1)
         return number
 
     def logged(self, frame: Frame) -> None:
         """Completes the row that a memory instruction has logged."""
-        ir.store(frame.builder, ir.index(self.number), frame.log(Log.SEGMENT), 8)
+        frame.log(Log.SEGMENT).put(0, ir.index(self.number))
         self._next(frame, Env.LOGGED)
 
-    def add(self, frame: Frame, counter: int, amount: ir.Value) -> None:
+    def add(self, frame: Frame, counter: int, amount: ir.Value | int) -> None:
         """Counters are pairs per segment: how often it ran, and lanes of its memory instruction."""
-        builder = frame.builder
-        count = ir.offset(builder, frame.pointer(Env.COUNTS), counter, ir.i64)
-        ir.store(builder, builder.add(ir.load(builder, count, ir.i64, 8), amount), count, 8)
+        count = frame.pointer(Env.COUNTS).at(counter, ir.i64)
+        count.put(0, count.item(0, ir.i64) + amount)
 
 
 def emit_plain(frame: Frame, i: Instruction) -> None:
@@ -170,8 +168,7 @@ def _default(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
         except Untraceable:
             kernel.stop(frame, Status.STEP, i.offset)
             return
-        failed = frame.builder.icmp_signed("==", lanes, ir.index(FAILED))
-        with frame.builder.if_then(failed, likely=False):
+        with frame.builder.if_then(lanes == FAILED, likely=False):
             kernel.stop(frame, Status.STEP, i.offset)
         kernel.add(frame, 2 * kernel.number + 1, lanes)
         if frame.watched and is_logged(i):
@@ -186,8 +183,7 @@ def _branch(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
         kernel.go(frame, i.target)
         return
     value = frame.read32(SCC_SLOT) if tested == "scc" else frame.read64(VCC if tested == "vcc" else EXEC)
-    taken = frame.builder.icmp_unsigned("!=" if wanted else "==", value, ir.constant(value.type, 0))
-    with frame.builder.if_then(taken):
+    with frame.builder.if_then(value != 0 if wanted else value == 0):
         kernel.go(frame, i.target)
     kernel.go(frame, i.end)
 

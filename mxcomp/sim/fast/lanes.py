@@ -13,16 +13,15 @@ from mxcomp.sim.instruction import Dpp, Instruction
 from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written
 
 
-def chunk(builder: llvm.IRBuilder, mask: ir.Value, lane: ir.Value) -> ir.Value:
+def chunk(mask: ir.Value, lane: ir.Value) -> ir.Value:
     """Returns the bits of a 64-bit mask from `lane` on as a vector of i1."""
-    bits = builder.trunc(builder.lshr(mask, lane), llvm.IntType(ir.LANES))
-    return builder.bitcast(bits, ir.vector(ir.i1))
+    return (mask >> lane).to(llvm.IntType(ir.LANES)).bits(ir.vector(ir.i1))
 
 
-def collect(builder: llvm.IRBuilder, total: ir.Value, bits: ir.Value, lane: ir.Value) -> None:
-    """Adds a vector of i1 to the mask in memory."""
-    wide = builder.zext(builder.bitcast(bits, llvm.IntType(ir.LANES)), ir.i64)
-    ir.store(builder, builder.or_(ir.load(builder, total, ir.i64, 8), builder.shl(wide, lane)), total, 8)
+def collect(total: ir.Variable, bits: ir.Value, lane: ir.Value) -> None:
+    """Adds a vector of i1 to a mask."""
+    wide = ir.Value(lane.builder, bits).bits(llvm.IntType(ir.LANES)).to(ir.i64)
+    total.set(total.get() | wide << lane)
 
 
 def bits_of(lanes: np.ndarray) -> int:
@@ -37,23 +36,17 @@ def exchange(builder: llvm.IRBuilder, dpp: Dpp, row: ir.Value, active: ir.Value)
     found = dpp_lanes(dpp.control)
     assert found is not None
     source, exists = found
-    moved, valid = ir.entry_alloca(builder, llvm.ArrayType(ir.i32, ir.WAVE)), ir.entry_alloca(builder, ir.i64)
-    ir.store(builder, ir.index(0), valid, 8)
-    lanes = ir.table(builder.module, source.astype(np.uint64))
-    existing = ir.index(bits_of(exists))
+    moved, valid = ir.entry_alloca(builder, llvm.ArrayType(ir.i32, ir.WAVE)), ir.Variable(builder, ir.i64, 0)
+    lanes = ir.table(builder, source.astype(np.uint64))
+    existing = ir.Value(builder, ir.index(bits_of(exists)))
     with ir.loop(builder, ir.WAVE) as lane:
-        at = ir.load(builder, ir.offset(builder, lanes, lane, ir.i64), ir.i64, 8)
-        value = ir.load(builder, ir.offset(builder, row, at, ir.i32), ir.i32)
-        ok = builder.and_(builder.lshr(active, at), builder.lshr(existing, lane))
-        ok = builder.and_(ok, ir.index(1))
-        ir.store(builder, builder.or_(ir.load(builder, valid, ir.i64, 8), builder.shl(ok, lane)), valid, 8)
-        if dpp.bound_control:
-            value = builder.select(builder.trunc(ok, ir.i1), value, ir.constant(ir.i32, 0))
-        ir.store(builder, value, ir.offset(builder, moved, lane, ir.i32))
-    written = builder.and_(active, ir.index(bits_of(dpp_written(dpp.row_mask, dpp.bank_mask))))
-    if not dpp.bound_control:
-        written = builder.and_(written, ir.load(builder, valid, ir.i64, 8))
-    return moved, written
+        at = lanes.item(lane, ir.i64)
+        value = row.item(at, ir.i32)
+        ok = (active >> at) & (existing >> lane) & 1
+        valid.set(valid.get() | ok << lane)
+        moved.put(lane, ok.to(ir.i1).select(value, ir.constant(ir.i32, 0)) if dpp.bound_control else value)
+    written = active & bits_of(dpp_written(dpp.row_mask, dpp.bank_mask))
+    return moved, written if dpp.bound_control else written & valid.get()
 
 
 # -- instructions
@@ -75,22 +68,19 @@ def _lane_of(frame: Frame, i: Instruction, lane: ir.Value) -> ir.Value:
     source = i.src[0]
     if not source.is_vgpr:
         return frame.scalar(source, "u")
-    return ir.load(frame.builder, ir.offset(frame.builder, frame.rows(source), lane, ir.i32), ir.i32)
+    return frame.rows(source).item(lane, ir.i32)
 
 
 def _read_first_lane(frame: Frame, i: Instruction) -> None:
     """Reads the lowest active lane, or lane 0 if there is none."""
-    builder = frame.builder
-    active = frame.exec()
-    kind = llvm.FunctionType(ir.i64, [ir.i64, ir.i1])
-    count = builder.module.globals.get("llvm.cttz.i64") or llvm.Function(builder.module, kind, "llvm.cttz.i64")
-    lowest = builder.and_(builder.call(count, [active, ir.constant(ir.i1, 0)]), ir.index(63))
+    active, kind = frame.exec(), llvm.FunctionType(ir.i64, [ir.i64, ir.i1])
+    count = frame.module.globals.get("llvm.cttz.i64") or llvm.Function(frame.module, kind, "llvm.cttz.i64")
+    lowest = frame.call(count, active, ir.constant(ir.i1, 0)) & 63
     frame.write(i.dst[0].code, _lane_of(frame, i, lowest))
 
 
 def _selected_lane(frame: Frame, i: Instruction) -> ir.Value:
-    number = frame.builder.and_(frame.scalar(i.src[1], "u"), ir.constant(ir.i32, 63))
-    return frame.builder.zext(number, ir.i64)
+    return (frame.scalar(i.src[1], "u") & 63).to(ir.i64)
 
 
 def _read_lane(frame: Frame, i: Instruction) -> None:
@@ -98,24 +88,20 @@ def _read_lane(frame: Frame, i: Instruction) -> None:
 
 
 def _write_lane(frame: Frame, i: Instruction) -> None:
-    builder, value = frame.builder, frame.scalar(i.src[0], "u")
-    ir.store(builder, value, ir.offset(builder, frame.rows(i.dst[0]), _selected_lane(frame, i), ir.i32))
+    value = frame.scalar(i.src[0], "u")
+    frame.rows(i.dst[0]).put(_selected_lane(frame, i), value)
 
 
 def _swap_rows(rows: int) -> Callable[[Frame, Instruction], None]:
     """Exchanges the odd groups of `rows` lanes of the result register with the even groups of the source."""
 
     def emit(frame: Frame, i: Instruction) -> None:
-        builder, kind = frame.builder, ir.vector(ir.i32)
         result, source = frame.rows(i.dst[0]), frame.rows(i.src[0])
         for first in range(0, ir.WAVE, ir.LANES):
-            if first & rows:
-                continue
-            odd = ir.offset(builder, result, first + rows, ir.i32)
-            even = ir.offset(builder, source, first, ir.i32)
-            a, b = ir.load(builder, odd, kind), ir.load(builder, even, kind)
-            ir.store(builder, b, odd)
-            ir.store(builder, a, even)
+            if not first & rows:
+                odd, even = result.item(first + rows, ir.i32, ir.LANES), source.item(first, ir.i32, ir.LANES)
+                result.put(first + rows, even)
+                source.put(first, odd)
 
     return emit
 

@@ -2,166 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import Any
 
 from llvmlite import ir as llvm
 
 from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.fast import ir
-from mxcomp.sim.fast.addresses import Found
+from mxcomp.sim.fast.addresses import WRITTEN, Bound, Found, Space, base_pointer
 from mxcomp.sim.fast.frame import Env, Frame
-from mxcomp.sim.fast.spaces import WRITTEN, Space, base_pointer, lane_pointer
 from mxcomp.sim.fast.tracing import Untraceable
 from mxcomp.sim.semantics.memory import MemoryOp
 
 
-@contextmanager
-def each_lane(builder: llvm.IRBuilder, mask: ir.Value) -> Iterator[ir.Value]:
-    """Emits `for lane in mask`."""
-    with ir.loop(builder, ir.WAVE) as lane, builder.if_then(builder.trunc(builder.lshr(mask, lane), ir.i1)):
-        yield lane
-
-
-def at(frame: Frame, space: Space, base: ir.Value, found: Found, lane: ir.Value, offset: int = 0) -> ir.Value:
-    builder = frame.builder
-    address = ir.load(builder, ir.offset(builder, found.addresses, lane, ir.i64), ir.i64, 8)
-    return lane_pointer(frame, space, base, builder.add(address, ir.index(offset)), lane)
-
-
-def cell(builder: llvm.IRBuilder, row: ir.Value, lane: ir.Value, k: int = 0) -> ir.Value:
+def _cell(row: ir.Value, lane: ir.Value, k: int = 0) -> ir.Value:
     """Returns the address of a lane of the k-th register after a row."""
-    return ir.offset(builder, row, builder.add(lane, ir.index(ir.WAVE * k)), ir.i32)
+    return row.at(lane + ir.WAVE * k, ir.i32)
 
 
-def load_lanes(
-    frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: Found, active: ir.Value, offset: int
-) -> None:
+def load_lanes(frame: Frame, op: MemoryOp, row: ir.Value, found: Found, active: ir.Value, offset: int) -> None:
     """Loads data; active lanes outside a buffer's range get 0."""
-    builder, base = frame.builder, base_pointer(frame, space)
-    count = max(1, op.size // 4)
-    out = builder.and_(active, builder.not_(found.inside))
-    with builder.if_then(builder.icmp_unsigned("!=", out, ir.index(0)), likely=False), each_lane(builder, out) as lane:
+    builder, base = frame.builder, base_pointer(frame, found.space)
+    count, out = max(1, op.size // 4), active & ~found.inside
+    with builder.if_then(out != 0, likely=False), ir.each_lane(builder, out) as lane:
         for k in range(count):
-            _put(builder, op, cell(builder, row, lane, k), ir.constant(ir.i32, 0))
-    with each_lane(builder, found.inside) as lane:
-        address = at(frame, space, base, found, lane, offset)
+            _put(op, _cell(row, lane, k), ir.Value(builder, ir.constant(ir.i32, 0)))
+    with ir.each_lane(builder, found.inside) as lane:
+        address = found.at(frame, base, lane, offset)
         for k in range(count):
-            _put(builder, op, cell(builder, row, lane, k), _word(builder, op, address, k))
+            cell = _cell(row, lane, k)
+            if op.size >= 4:
+                _put(op, cell, address.at(4 * k).load(ir.i32))
+            else:
+                _put(op, cell, address.load(llvm.IntType(8 * op.size)).to(ir.i32, op.signed))
 
 
-def _word(builder: llvm.IRBuilder, op: MemoryOp, address: ir.Value, k: int) -> ir.Value:
-    if op.size >= 4:
-        return ir.load(builder, ir.offset(builder, address, 4 * k), ir.i32, 1)
-    value = ir.load(builder, address, llvm.IntType(8 * op.size), 1)
-    return builder.sext(value, ir.i32) if op.signed else builder.zext(value, ir.i32)
-
-
-def _put(builder: llvm.IRBuilder, op: MemoryOp, target: ir.Value, value: ir.Value) -> None:
+def _put(op: MemoryOp, target: ir.Value, value: ir.Value) -> None:
     """Writes a register, of which a d16 load replaces half."""
-    if not op.half:
-        ir.store(builder, value, target)
-        return
-    half = ir.offset(builder, target, 2 if op.half == "hi" else 0)
-    ir.store(builder, builder.trunc(value, ir.i16), half, 2)
+    if op.half:
+        target.at(2 if op.half == "hi" else 0).put(0, value.to(ir.i16))
+    else:
+        target.put(0, value)
 
 
-def store_lanes(frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: Found, offset: int) -> None:
+def store_lanes(frame: Frame, op: MemoryOp, row: ir.Value, found: Found, offset: int) -> None:
     """Stores data, and marks in the shadow that they were written."""
-    builder, base = frame.builder, base_pointer(frame, space)
-    shadow = frame.pointer(WRITTEN[space]) if space in WRITTEN else None
-    with each_lane(builder, found.inside) as lane:
-        for target, ones in ((base, False), (shadow, True)):
-            if target is None:
-                continue
-            address = at(frame, space, target, found, lane, offset)
+    base, marks = base_pointer(frame, found.space), WRITTEN.get(found.space)
+    shadow = None if marks is None else frame.pointer(marks)
+    with ir.each_lane(frame.builder, found.inside) as lane:
+        for target in (base,) if shadow is None else (base, shadow):
+            address = found.at(frame, target, lane, offset)
             for k in range(max(1, op.size // 4)):
-                value = _stored(builder, op, ir.load(builder, cell(builder, row, lane, k), ir.i32))
-                if ones:
+                value: Any = _stored(op, _cell(row, lane, k).load(ir.i32, 4))
+                if target is shadow:
                     value = ir.constant(value.type, 0x01010101 & (1 << value.type.width) - 1)
-                ir.store(builder, value, ir.offset(builder, address, 4 * k), 1)
+                address.at(4 * k).store(value)
 
 
 def journal_lanes(frame: Frame, found: Found, offset: int, size: int) -> None:
     """Records dwords of device memory, and their marks, in the journal if there is one."""
     builder, rows = frame.builder, frame.pointer(Env.JOURNAL)
     data, marks = frame.pointer(Env.DATA), frame.pointer(Env.WRITTEN)
-    on = builder.icmp_unsigned("!=", frame.get(Env.JOURNAL), ir.index(0))
-    count, position = max(1, size // 4), ir.entry_alloca(builder, ir.i64)
-    with builder.if_then(on):
-        ir.store(builder, frame.get(Env.JOURNALED), position, 8)
-        with each_lane(builder, found.inside) as lane:
-            first = ir.load(builder, ir.offset(builder, found.addresses, lane, ir.i64), ir.i64, 8)
-            number = ir.load(builder, position, ir.i64, 8)
+    count = max(1, size // 4)
+    with builder.if_then(frame.get(Env.JOURNAL) != 0):
+        position = ir.Variable(builder, ir.i64, frame.get(Env.JOURNALED))
+        with ir.each_lane(builder, found.inside) as lane:
+            first, number = found.addresses.item(lane, ir.i64), position.get()
             for k in range(count):
-                address = builder.add(first, ir.index(offset + 4 * k))
-                row = ir.offset(builder, rows, builder.mul(builder.add(number, ir.index(k)), ir.index(ROW_BYTES)))
-                ir.store(builder, address, row, 8)
+                address, row = first + (offset + 4 * k), rows.at((number + k) * ROW_BYTES)
+                row.put(0, address)
                 for at_byte, space in ((8, data), (12, marks)):
-                    word = ir.load(builder, ir.offset(builder, space, address), ir.i32, 1)
-                    ir.store(builder, word, ir.offset(builder, row, at_byte))
-            ir.store(builder, builder.add(number, ir.index(count)), position, 8)
-        frame.set(Env.JOURNALED, ir.load(builder, position, ir.i64, 8))
+                    word = space.at(address).load(ir.i32)
+                    row.at(at_byte).put(0, word)
+            position.set(number + count)
+        frame.set(Env.JOURNALED, position.get())
 
 
-def _stored(builder: llvm.IRBuilder, op: MemoryOp, word: ir.Value) -> ir.Value:
+def _stored(op: MemoryOp, word: ir.Value) -> ir.Value:
     """Returns the part of a register that is stored."""
     if op.size >= 4:
         return word
-    if op.half == "hi":
-        word = builder.lshr(word, ir.constant(ir.i32, 16))
-    return builder.trunc(word, llvm.IntType(8 * op.size))
+    return (word >> 16 if op.half == "hi" else word).to(llvm.IntType(8 * op.size))
 
 
 def stores_the_same(frame: Frame, op: MemoryOp, row: ir.Value, found: Found, offset: int) -> ir.Value:
     """Returns whether a store to LDS would change nothing."""
-    builder, base = frame.builder, base_pointer(frame, Space.LDS)
-    same = ir.entry_alloca(builder, ir.i1)
-    ir.store(builder, ir.constant(ir.i1, 1), same, 1)
-    with each_lane(builder, found.inside) as lane:
-        address = at(frame, Space.LDS, base, found, lane, offset)
-        equal = ir.load(builder, same, ir.i1, 1)
+    base = base_pointer(frame, Space.LDS)
+    same = ir.Variable(frame.builder, ir.i1, 1)
+    with ir.each_lane(frame.builder, found.inside) as lane:
+        address, equal = found.at(frame, base, lane, offset), same.get()
         for k in range(max(1, op.size // 4)):
-            value = _stored(builder, op, ir.load(builder, cell(builder, row, lane, k), ir.i32))
-            known = ir.load(builder, ir.offset(builder, address, 4 * k), value.type, 1)
-            equal = builder.and_(equal, builder.icmp_unsigned("==", known, value))
-        ir.store(builder, equal, same, 1)
-    return ir.load(builder, same, ir.i1, 1)
+            value = _stored(op, _cell(row, lane, k).load(ir.i32, 4))
+            equal = equal & (address.at(4 * k).load(value.type) == value)
+        same.set(equal)
+    return same.get()
 
 
-def transpose_lanes(
-    frame: Frame, op: MemoryOp, space: Space, row: ir.Value, found: Found, active: ir.Value, offset: int
-) -> None:
+def transpose_lanes(frame: Frame, op: MemoryOp, row: ir.Value, found: Found, active: ir.Value, offset: int) -> None:
     """Emits transposing LDS reads: 16 lanes have a matrix of 16 columns, row after row; their lane i gets column i."""
     bits = op.transpose
     if bits not in (4, 8, 16):
         raise Untraceable(f"transposing read of {bits} bits")
-    builder, base = frame.builder, base_pointer(frame, space)
+    builder, base = frame.builder, base_pointer(frame, found.space)
     whole = llvm.IntType(8 * op.size)
     raw = ir.entry_alloca(builder, llvm.ArrayType(whole, ir.WAVE))
     with ir.loop(builder, ir.WAVE) as lane:
-        ir.store(builder, ir.constant(whole, 0), ir.offset(builder, raw, lane, whole), op.size)
-    with each_lane(builder, found.inside) as lane:
-        value = ir.load(builder, at(frame, space, base, found, lane, offset), whole, 1)
-        ir.store(builder, value, ir.offset(builder, raw, lane, whole), op.size)
-    with each_lane(builder, active) as lane:
-        column = builder.and_(lane, ir.index(15))
-        group = ir.offset(builder, raw, builder.sub(lane, column), whole)
-        total = ir.constant(whole, 0)
+        raw.put(lane, ir.constant(whole, 0))
+    with ir.each_lane(builder, found.inside) as lane:
+        raw.put(lane, found.at(frame, base, lane, offset).load(whole))
+    with ir.each_lane(builder, active) as lane:
+        column = lane & 15
+        group = raw.at(lane - column, whole)
+        total = ir.Value(builder, ir.constant(whole, 0))
         for k in range(8 * op.size // bits):
-            element = builder.zext(_element(builder, group, column, k, bits), whole)
-            total = builder.or_(total, builder.shl(element, ir.constant(whole, k * bits)))
+            total = total | _element(group, column, k, bits).to(whole) << k * bits
         for k in range(op.size // 4):
-            word = builder.trunc(builder.lshr(total, ir.constant(whole, 32 * k)), ir.i32)
-            ir.store(builder, word, cell(builder, row, lane, k))
+            _cell(row, lane, k).put(0, (total >> 32 * k).to(ir.i32))
 
 
-def _element(builder: llvm.IRBuilder, group: ir.Value, column: ir.Value, k: int, bits: int) -> ir.Value:
+def _element(group: ir.Value, column: ir.Value, k: int, bits: int) -> ir.Value:
     """Returns element k of a column: number 16·k + column of the group."""
     if bits == 4:
-        at_byte = builder.add(builder.lshr(column, ir.index(1)), ir.index(8 * k))
-        byte = ir.load(builder, ir.offset(builder, group, at_byte), ir.i8, 1)
-        shift = builder.shl(builder.and_(builder.trunc(column, ir.i8), ir.constant(ir.i8, 1)), ir.constant(ir.i8, 2))
-        return builder.and_(builder.lshr(byte, shift), ir.constant(ir.i8, 15))
-    kind = llvm.IntType(bits)
-    return ir.load(builder, ir.offset(builder, group, builder.add(column, ir.index(16 * k)), kind), kind, 1)
+        byte = group.item((column >> 1) + 8 * k, ir.i8)
+        return byte >> ((column.to(ir.i8) & 1) << 2) & 15
+    return group.at(column + 16 * k, llvm.IntType(bits)).load(llvm.IntType(bits))
+
+
+# -- atomics: lanes one after another, in ascending order
+
+
+Combine = Callable[[Any, Any], Any]
+
+
+def _add_f32(old: ir.Value, x: ir.Value) -> ir.Value:
+    b = old.builder
+    total = ir.Value(b, b.fadd(old.bits(ir.single), x.bits(ir.single)))
+    nan = ir.Value(b, b.fcmp_unordered("uno", total, total))
+    return nan.select(ir.constant(ir.i32, 0x7FC00000), total.bits(ir.i32))
+
+
+def _add_bfloat_pair(old: ir.Value, x: ir.Value) -> ir.Value:
+    """Adds pairs of bfloat16, rounded to nearest even; NaN is canonical."""
+    b, halves = old.builder, []
+    for upper in (False, True):
+        one, other = ((word & -65536 if upper else word << 16).bits(ir.single) for word in (old, x))
+        total = ir.Value(b, b.fadd(one, other))
+        bits = total.bits(ir.i32)
+        even = bits >> 16 & 1
+        nan = ir.Value(b, b.fcmp_unordered("uno", total, total))
+        halves.append(nan.select(ir.constant(ir.i32, 0x7FC00000), bits + 0x7FFF + even) >> 16)
+    return halves[0] | halves[1] << 16
+
+
+def _below(x: ir.Value, old: ir.Value) -> ir.Value:
+    return ir.Value(x.builder, x.builder.icmp_unsigned("<", x, old))
+
+
+_COMBINE: dict[str, Combine] = {
+    "swap": lambda old, x: x,
+    "add": lambda old, x: old + x,
+    "sub": lambda old, x: old - x,
+    "and": lambda old, x: old & x,
+    "or": lambda old, x: old | x,
+    "xor": lambda old, x: old ^ x,
+    "umin": lambda old, x: _below(x, old).select(x, old),
+    "umax": lambda old, x: _below(old, x).select(x, old),
+    "smin": lambda old, x: (x < old).select(x, old),
+    "smax": lambda old, x: (x > old).select(x, old),
+    "add_f32": _add_f32,
+    "pk_add_bf16": _add_bfloat_pair,
+}
+"""The combining functions of 32-bit atomics; the others are left to the NumPy engine."""
+
+
+def update_lanes(frame: Frame, op: MemoryOp, bound: Bound, found: Found, active: ir.Value) -> None:
+    combine = _COMBINE.get(op.atomic)
+    if combine is None or op.size != 4:
+        raise Untraceable(f"atomic {op.atomic}")
+    builder, base, result = frame.builder, base_pointer(frame, found.space), bound.get("result")
+    if result is not None:
+        with ir.each_lane(builder, active & ~found.inside) as lane:
+            result.put(lane, ir.constant(ir.i32, 0))
+    with ir.each_lane(builder, found.inside) as lane:
+        address = found.at(frame, base, lane)
+        old, operand = address.load(ir.i32), bound["data"].item(lane, ir.i32)
+        address.store(combine(old, operand))
+        if found.space is Space.DEVICE:
+            found.at(frame, frame.pointer(Env.WRITTEN), lane).store(ir.constant(ir.i32, 0x01010101))
+        if result is not None:
+            result.put(lane, old)

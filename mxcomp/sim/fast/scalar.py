@@ -1,11 +1,49 @@
-"""Scalar instructions, whose functions are traced in place."""
+"""Scalar instructions, whose functions are traced in place: with values of 128 bits, which have room for all that the
+scalar table computes."""
 
 from __future__ import annotations
 
-from mxcomp.sim.fast import exact, ir
+from typing import Any
+
+from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.frame import SCC_SLOT, Frame
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.semantics import SCALAR
+
+
+class Exact(ir.Value):
+    """A traced integer, shifted as Python does; a condition beside it, or alone, counts as 0 or 1."""
+
+    def lift(self, other: Any) -> Any:
+        if isinstance(other, ir.Value):
+            return other.to(ir.i128)
+        return ir.constant(ir.i128, int(other))
+
+    __rshift__, __rrshift__ = ir.Value.ashr, ir.reflected("ashr")
+
+    def __neg__(self) -> ir.Value:
+        return self.of(self.builder.neg(self))
+
+    def compared(self, operator: str, other: Any) -> ir.Value:
+        return Condition(self.builder, super().compared(operator, other))
+
+    def select(self, if_true: Any, if_false: Any) -> Any:
+        """Returns a choice by the value as a condition (SCC)."""
+        return (self != 0).select(if_true, if_false)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a branch on a traced value")
+
+
+class Condition(Exact):
+    """A traced comparison."""
+
+    def lift(self, other: Any) -> Any:
+        return other
+
+    def select(self, if_true: Any, if_false: Any) -> Any:
+        exact = Exact(self.builder, None)
+        return exact.of(self.builder.select(self, exact.lift(if_true), exact.lift(if_false)))
 
 
 def emit_scalar(frame: Frame, i: Instruction) -> None:
@@ -14,22 +52,15 @@ def emit_scalar(frame: Frame, i: Instruction) -> None:
     letters = op.src + (op.dst[0] if op.old else "")
     sources = [_read(frame, operand, letter) for operand, letter in zip(i.src, letters, strict=True)]
     results = op.function(*sources)
-    if not isinstance(results, tuple):
-        results = (results,)
-    values = [exact.lift(builder, result).value for result in results]
-    cut = [
-        builder.trunc(value, ir.i64 if letter in "UE" else ir.i32)
-        for value, letter in zip(values, op.dst, strict=False)
-    ]
+    values = results if isinstance(results, tuple) else (results,)
+    lifted = [ir.Value(builder, Exact(builder, None).lift(value)) for value in values]
+    cut = [value.to(ir.i64 if letter in "UE" else ir.i32) for value, letter in zip(lifted, op.dst, strict=False)]
     for value, letter, operand in zip(cut, op.dst, i.dst, strict=False):
         frame.write(SCC_SLOT if letter == "c" else operand.code, value)
     if op.dst.endswith("!"):
-        nonzero = builder.icmp_unsigned("!=", cut[0], ir.constant(cut[0].type, 0))
-        frame.write(SCC_SLOT, builder.zext(nonzero, ir.i32))
+        frame.write(SCC_SLOT, (cut[0] != 0).to(ir.i32))
 
 
-def _read(frame: Frame, operand: Operand, letter: str) -> exact.Exact:
-    unsigned = {"i": "u", "I": "I", "c": "u"}.get(letter, letter)
-    value = frame.scalar(operand, unsigned)
-    extend = frame.builder.sext if letter in "iI" else frame.builder.zext
-    return exact.Exact(frame.builder, extend(value, ir.i128))
+def _read(frame: Frame, operand: Operand, letter: str) -> Exact:
+    value = frame.scalar(operand, {"i": "u", "c": "u"}.get(letter, letter))
+    return Exact(frame.builder, value.to(ir.i128, letter in "iI"))

@@ -15,8 +15,7 @@ from llvmlite import ir as llvm
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from mxcomp.sim.fast import ir
-from mxcomp.sim.fast.conversions import convert
-from mxcomp.sim.fast.ufuncs import UFUNCS
+from mxcomp.sim.fast.ufuncs import UFUNCS, convert
 
 
 class Untraceable(Exception):  # noqa: N818 (a signal, not an error)
@@ -68,12 +67,11 @@ class Traced(NDArrayOperatorsMixin):
     def lookup(self, values: np.ndarray[Any, Any]) -> Traced:
         """Returns table elements for `mxcomp.sim.semantics.table.lookup`."""
         builder, bits = self.point.builder, llvm.IntType(8 * values.dtype.itemsize)
-        array = ir.table(builder.module, values)
+        array = ir.table(builder, values)
         wide = self.astype(np.uint64).value
         result = ir.constant(ir.vector(bits), llvm.Undefined)
         for k in range(ir.LANES):
-            at = builder.extract_element(wide, ir.constant(ir.i32, k))
-            element = ir.load(builder, ir.offset(builder, array, at, bits), bits, values.dtype.itemsize)
+            element = array.item(builder.extract_element(wide, ir.constant(ir.i32, k)), bits)
             result = builder.insert_element(result, element, ir.constant(ir.i32, k))
         return Traced(self.point, values.dtype, builder.bitcast(result, ir.vector(ir.element_type(values.dtype))))
 
@@ -101,10 +99,9 @@ def lift(point: InsertPoint, x: Any, dtype: np.dtype[Any]) -> Traced:
         return Traced(point, dtype, _splat_bits(point, values.reshape(()), kind))
     if values.shape != (ir.WAVE,):
         raise Untraceable(f"array of shape {values.shape}")
-    array = ir.table(point.builder.module, values.astype(np.uint8) if dtype.kind == "b" else values)
+    array = ir.table(point.builder, values.astype(np.uint8) if dtype.kind == "b" else values)
     stored = llvm.IntType(8 * values.dtype.itemsize)
-    address = ir.offset(point.builder, array, point.lane, stored)
-    raw = ir.load(point.builder, address, ir.vector(stored), values.dtype.itemsize)
+    raw = array.item(point.lane, stored, ir.LANES)
     if dtype.kind == "b":
         return Traced(point, dtype, point.builder.trunc(raw, ir.vector(ir.i1)))
     return Traced(point, dtype, point.builder.bitcast(raw, ir.vector(kind)))
@@ -113,9 +110,9 @@ def lift(point: InsertPoint, x: Any, dtype: np.dtype[Any]) -> Traced:
 def _splat_bits(point: InsertPoint, value: np.ndarray[Any, Any], kind: llvm.Type) -> ir.Value:
     """Returns a constant vector by its bits, so that NaN is preserved."""
     if value.dtype.kind == "b":
-        return ir.constant(ir.vector(kind), [int(value)] * ir.LANES)
+        return ir.constant(ir.vector(kind), int(value))
     bits = int(value.view(f"u{value.dtype.itemsize}"))
-    raw = ir.constant(ir.vector(llvm.IntType(8 * value.dtype.itemsize)), [bits] * ir.LANES)
+    raw = ir.constant(ir.vector(llvm.IntType(8 * value.dtype.itemsize)), bits)
     return point.builder.bitcast(raw, ir.vector(kind))
 
 

@@ -1,4 +1,4 @@
-"""LLVM code of NumPy's ufuncs, with NumPy's results down to the sign of zero.
+"""LLVM code of NumPy's ufuncs and conversions, with NumPy's results down to the sign of zero.
 
 An emitter gets the builder, the type of the first operand (the loop's type) and the operands as vectors of it.
 """
@@ -36,7 +36,7 @@ def _shift(signed: str, unsigned: str) -> Emit:
 
     def emit(b: llvm.IRBuilder, t: DType, a: ir.Value, n: ir.Value) -> ir.Value:
         bits = 8 * t.itemsize
-        limit = ir.constant(n.type, [bits - 1] * ir.LANES)
+        limit = ir.constant(n.type, bits - 1)
         fits = b.icmp_unsigned("<=", n, limit)
         name = signed if t.kind == "i" else unsigned
         shifted = getattr(b, name)(a, b.select(fits, n, limit))
@@ -85,7 +85,7 @@ def _sign_bits(operation: str, clear: bool = False) -> Emit:
     def emit(b: llvm.IRBuilder, t: DType, x: ir.Value) -> ir.Value:
         top = 1 << (8 * t.itemsize - 1)
         words = ir.vector(llvm.IntType(8 * t.itemsize))
-        mask = ir.constant(words, [top - 1 if clear else top] * ir.LANES)
+        mask = ir.constant(words, top - 1 if clear else top)
         return b.bitcast(getattr(b, operation)(b.bitcast(x, words), mask), x.type)
 
     return emit
@@ -147,3 +147,69 @@ UFUNCS: dict[np.ufunc, Emit] = {
 }
 """The ufuncs that the semantics use. exp2, log2, sin and cos are missing: the NumPy engine computes those, so that
 results agree."""
+
+
+# -- `astype`
+
+
+def convert(builder: llvm.IRBuilder, value: ir.Value, source: DType, target: DType) -> ir.Value:
+    """Returns the vector `value` of type `source` as `target`."""
+    if source == target:
+        return value
+    if target.kind == "b":
+        zero = ir.constant(value.type, None)
+        return (
+            builder.fcmp_unordered("!=", value, zero) if source.kind == "f" else builder.icmp_signed("!=", value, zero)
+        )
+    kind = ir.vector(ir.element_type(target))
+    if source.kind == "f" and target.kind == "f":
+        return _float_to_float(builder, value, source, target, kind)
+    if source.kind == "f":
+        return _float_to_int(builder, value, target, kind)
+    if target.kind == "f":
+        wide = kind if target.itemsize > 2 else ir.vector(ir.single if source.itemsize <= 2 else ir.double)
+        result = builder.sitofp(value, wide) if source.kind == "i" else builder.uitofp(value, wide)
+        return result if wide is kind else _narrow_to_half(builder, result)
+    if target.itemsize < source.itemsize:
+        return builder.trunc(value, kind)
+    if target.itemsize == source.itemsize and source.kind != "b":
+        return value
+    return builder.sext(value, kind) if source.kind == "i" else builder.zext(value, kind)
+
+
+def _float_to_float(
+    builder: llvm.IRBuilder, value: ir.Value, source: DType, target: DType, kind: llvm.Type
+) -> ir.Value:
+    if target.itemsize > source.itemsize:
+        return builder.fpext(value, kind)
+    return _narrow_to_half(builder, value) if target.itemsize == 2 else builder.fptrunc(value, kind)
+
+
+def _float_to_int(builder: llvm.IRBuilder, value: ir.Value, target: DType, kind: llvm.Type) -> ir.Value:
+    """Converts through signed 64 bits, as x86 does."""
+    wide = ir.vector(ir.i64)
+    result = builder.fptosi(value, wide)
+    return result if kind == wide else builder.trunc(result, kind)
+
+
+def _narrow_to_half(builder: llvm.IRBuilder, value: ir.Value) -> ir.Value:
+    """Returns float32 or float64 as float16, rounded once.
+
+    float64 is first rounded to odd in float32 (Boldo and Melquiond 2008), so that the second rounding is right; there
+    is no instruction for the direct conversion.
+    """
+    if value.type.element == ir.double:
+        value = _round_to_odd(builder, value)
+    return builder.fptrunc(value, ir.vector(ir.half))
+
+
+def _round_to_odd(builder: llvm.IRBuilder, value: ir.Value) -> ir.Value:
+    singles, words = ir.vector(ir.single), ir.vector(ir.i32)
+    nearest = builder.fptrunc(value, singles)
+    back = builder.fpext(nearest, value.type)
+    inexact = builder.fcmp_ordered("!=", back, value)
+    outwards = builder.fcmp_ordered(">", ir.intrinsic(builder, "fabs", back), ir.intrinsic(builder, "fabs", value))
+    bits = builder.bitcast(nearest, words)
+    towards_zero = builder.sub(bits, builder.zext(outwards, words))
+    odd = builder.or_(towards_zero, ir.constant(words, 1))
+    return builder.bitcast(builder.select(inexact, odd, bits), singles)

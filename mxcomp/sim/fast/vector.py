@@ -46,8 +46,7 @@ def emit_vector(frame: Frame, i: Instruction) -> None:
     if "m" not in op.src:
         _call(frame, i, op, 0)
         return
-    mode = frame.builder.lshr(frame.read32(MODE_SLOT), ir.constant(ir.i32, _OVERFLOW_MODE))
-    with frame.builder.if_else(frame.builder.trunc(mode, ir.i1)) as (saturating, plain):
+    with frame.builder.if_else(frame.read32(MODE_SLOT).bit(_OVERFLOW_MODE)) as (saturating, plain):
         with saturating:
             _call(frame, i, op, 1 << _OVERFLOW_MODE)
         with plain:
@@ -62,7 +61,7 @@ def _call(frame: Frame, i: Instruction, op: VectorOp, mode: int) -> None:
     given += [_argument(frame, source.letter, source.operand) for source in wanted if source.operand is not None]
     types = [value.type for value in given]
     function = ir.once(frame.module, name, lambda: _define(frame.module, name, i, op, mode, types))
-    mask = frame.builder.call(function, [frame.exec(), *given])
+    mask = frame.call(function, frame.exec(), *given)
     for operand in i.dst:
         if not operand.is_vgpr:
             frame.write(operand.code, mask)
@@ -85,8 +84,8 @@ def _argument(frame: Frame, letter: str, operand: Operand) -> ir.Value:
         return frame.scalar(operand, letter)
     if operand.is_sgpr:
         return frame.read64(operand.code)
-    low = frame.builder.zext(frame.scalar(operand, "f"), ir.i64)
-    return frame.builder.or_(low, frame.builder.shl(low, ir.index(32)))
+    low = frame.scalar(operand, "f").to(ir.i64)
+    return low | low << 32
 
 
 def _define(
@@ -94,43 +93,38 @@ def _define(
 ) -> llvm.Function:
     """Defines the function of a form; the types are those of its rows and sources."""
     function, count = op.lane_function(i), sum(operand.is_vgpr for operand in i.dst)
-    defined = ir.internal(module, name, ir.i64, [ir.i64, *types])
-    builder = llvm.IRBuilder(defined.append_basic_block("entry"))
-    active, *arguments = defined.args
+    builder, (active, *arguments) = ir.define(module, name, ir.i64, [ir.i64, *types])
     rows, values, written = arguments[:count], arguments[count:], active
     if i.dpp is not None:
         values[0], written = lanes.exchange(builder, i.dpp, values[0], active)
-    mask = ir.entry_alloca(builder, ir.i64)
-    ir.store(builder, ir.index(0), mask, 8)
+    mask = ir.Variable(builder, ir.i64, 0)
     with ir.loop(builder, ir.WAVE, ir.LANES) as lane:
         point, given = InsertPoint(builder, lane), iter(values)
         traced = [mode if source.operand is None else _fetch(point, source, next(given)) for source in sources(i, op)]
         found = function(*traced)
-        pointers, where = iter(rows), lanes.chunk(builder, written, lane)
+        pointers, where = iter(rows), lanes.chunk(written, lane)
         for letter, value in zip(op.dst, found if len(op.dst) > 1 else (found,), strict=True):
             if letter == "M":
-                lanes.collect(builder, mask, _boolean(value), lane)
+                lanes.collect(mask, _boolean(value), lane)
             else:
                 _write(point, i, letter, value, next(pointers), where)
-    builder.ret(builder.and_(ir.load(builder, mask, ir.i64, 8), active))
-    return defined
+    builder.ret(mask.get() & active)
+    return builder.function
 
 
 def _fetch(point: InsertPoint, source: Source, given: ir.Value) -> Any:
     """Returns the lanes of a source from `point.lane` on."""
     if source.letter == "M":
-        return Traced(point, bool, lanes.chunk(point.builder, given, point.lane))
+        return Traced(point, bool, lanes.chunk(given, point.lane))
     return fetched([_word(point, given, k) for k in range(2 if source.letter in "UIdQ" else 1)], source)
 
 
 def _word(point: InsertPoint, given: ir.Value, k: int) -> Traced:
     """Returns register k from a row on, or the k-th half of the bits that all lanes share."""
-    builder = point.builder
-    if given.type != ir.pointer:
-        word = builder.trunc(builder.lshr(given, ir.index(32 * k)), ir.i32) if given.type == ir.i64 else given
-        return Traced(point, u32, ir.splat(builder, word))
-    at = builder.add(point.lane, ir.index(ir.WAVE * k))
-    return Traced(point, u32, ir.load(builder, ir.offset(builder, given, at, ir.i32), ir.vector(ir.i32)))
+    if given.type == ir.pointer:
+        return Traced(point, u32, given.item(point.lane + ir.WAVE * k, ir.i32, ir.LANES))
+    word = (given >> 32 * k).to(ir.i32) if given.type == ir.i64 else given
+    return Traced(point, u32, ir.splat(point.builder, word))
 
 
 def _boolean(value: Any) -> ir.Value:
@@ -141,17 +135,11 @@ def _boolean(value: Any) -> ir.Value:
 
 def _write(point: InsertPoint, i: Instruction, letter: str, value: Any, row: ir.Value, active: ir.Value) -> None:
     """Writes lanes of a type to the row, and to the next one if they have 64 bits."""
-    builder, kind = point.builder, ir.vector(ir.i32)
     if not isinstance(value, Traced):
         value = lift(point, value, np.dtype(DTYPES.get(letter, u32)))
-
-    def load() -> ir.Value:
-        return ir.load(builder, ir.offset(builder, row, point.lane, ir.i32), kind)
-
-    old = None if letter in "dUI" else Traced(point, u32, load())
+    old = None if letter in "dUI" else _word(point, row, 0)
     for k, word in enumerate(result_words(i, letter)(value, old)):
-        if k:
-            row = ir.offset(builder, row, ir.WAVE, ir.i32)
+        at = row.at(ir.WAVE, ir.i32) if k else row
         bits = word.value if word.dtype.itemsize == 4 else word.astype(u32).value
-        new = builder.select(active, builder.bitcast(bits, kind), load())
-        ir.store(builder, new, ir.offset(builder, row, point.lane, ir.i32))
+        given = point.builder.bitcast(bits, ir.vector(ir.i32))
+        at.put(point.lane, active.select(given, at.item(point.lane, ir.i32, ir.LANES)))
