@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -10,13 +13,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from mxcomp.sim import code_object
-from mxcomp.sim.code_object import Kernel, Module
-from mxcomp.sim.counters import LaunchStats
-from mxcomp.sim.engine import Engine, Workgroup
+from mxcomp.sim.code_object import PRELOAD_ENTRY, Kernel, Module
+from mxcomp.sim.counters import LaunchStats, occupancy
+from mxcomp.sim.engine import Dispatch, Engine, Workgroup
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.findings import CHECKS
-from mxcomp.sim.launch import launch
+from mxcomp.sim.findings import CHECKS, Findings, Severity
+from mxcomp.sim.launch import WaveStarter, all_workgroups, check_sizes, place_arguments
 from mxcomp.sim.memory import Buffer, Memory
+from mxcomp.sim.program import program_of
 from mxcomp.sim.schedule import Order, Schedule
 from mxcomp.target import DEFAULT, Target, targets
 
@@ -140,28 +144,44 @@ class Device:
             max_instructions: Wave instructions per workgroup before it counts as an endless loop.
             engine: Another than the device's own.
         """
+        start = time.perf_counter()
         if kernel.module not in self._images:
             raise SimulationError(f"kernel {kernel.name} was not loaded on this device")
         size = block if block is not None else kernel.workgroup_size
         if size is None:
             raise SimulationError(f"kernel {kernel.name} has no fixed workgroup size: give block=")
+        groups, items = _dims(grid), _dims(size)
+        check_sizes(self._target, kernel, groups, items, dynamic_lds)
+        chosen = all_workgroups(groups) if workgroups is None else tuple(workgroups)
+        program, descriptor, findings = program_of(kernel), kernel.descriptor, Findings()
+        lds = descriptor.lds_bytes + dynamic_lds
         with self.memory.temporary():
-            return launch(
-                self._target,
-                engine or self._engine,
-                self.memory,
-                kernel,
-                self._images[kernel.module].address,
-                _dims(grid),
-                _dims(size),
-                bytes(kernarg),
-                dynamic_lds,
-                workgroups,
-                self._checks,
-                self._schedule,
-                max_instructions,
-                raise_on_error,
+            arguments = place_arguments(self.memory, kernel, bytes(kernarg), groups, items, dynamic_lds)
+            dispatch = Dispatch(
+                target=self._target,
+                program=program,
+                memory=self.memory,
+                entry=descriptor.entry + (PRELOAD_ENTRY if descriptor.preload_count else 0),
+                load_bias=self._images[kernel.module].address,
+                grid=groups,
+                workgroups=chosen,
+                waves=-(-math.prod(items) // self._target.wave_size),
+                wave_start=WaveStarter(kernel, items, arguments),
+                lds_bytes=lds,
+                scratch_bytes=descriptor.scratch_bytes,
+                checks=self._checks,
+                schedule=self._schedule,
+                findings=findings,
+                max_instructions=max_instructions,
+                arguments=arguments.numbers(kernel),
             )
+            counters = (engine or self._engine).run(dispatch)
+        found = findings.all()
+        if raise_on_error and any(finding.severity is Severity.ERROR for finding in found):
+            raise SimulationError(f"kernel {kernel.name}", found)
+        shape = occupancy(self._target, descriptor, lds, dispatch.waves)
+        total = sum(counters.values(), Counter())
+        return LaunchStats(kernel.name, total, counters, found, shape, time.perf_counter() - start)
 
 
 def _simulated(name: str) -> Target:

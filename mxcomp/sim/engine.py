@@ -1,6 +1,6 @@
 """The boundary between a launch and the engine that executes it.
 
-`mxcomp.sim.launch` decodes, places arguments and builds a `Dispatch`; an engine runs its workgroups and returns their
+`mxcomp.sim.device` decodes, places arguments and builds a `Dispatch`; an engine runs its workgroups and returns their
 counters. Two engines that follow these rules leave identical bytes in memory:
 
 - **Program.** `dispatch.program.instructions` maps virtual addresses to `Instruction`; execution starts at
@@ -26,6 +26,7 @@ counters. Two engines that follow these rules leave identical bytes in memory:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,10 +64,8 @@ class WaveStart:
     defined: RegisterSet
 
 
-class WaveStarts(Protocol):
-    """Gives the initial registers of each wave."""
-
-    def __call__(self, workgroup: Workgroup, wave: int) -> WaveStart: ...
+WaveStarts = Callable[[Workgroup, int], WaveStart]
+"""Gives the initial registers of each wave."""
 
 
 @dataclass(frozen=True)

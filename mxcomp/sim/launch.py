@@ -1,27 +1,21 @@
-"""Launches a kernel: sets up arguments and initial registers, and enumerates workgroups (LLVM's AMDGPUUsage, "Initial
+"""Prepares a launch: sets up arguments and initial registers, and enumerates workgroups (LLVM's AMDGPUUsage, "Initial
 Kernel Execution State")."""
 
 from __future__ import annotations
 
 import math
 import struct
-import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
-from mxcomp.sim.code_object import PRELOAD_ENTRY, Argument, Kernel
-from mxcomp.sim.counters import LaunchStats, occupancy
-from mxcomp.sim.engine import UNDEFINED_SGPR, Dispatch, Engine, WaveStart, Workgroup
+from mxcomp.sim.code_object import Argument, Kernel
+from mxcomp.sim.engine import UNDEFINED_SGPR, WaveStart, Workgroup
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.findings import Findings, Severity
 from mxcomp.sim.instruction import EXEC, VGPR0
 from mxcomp.sim.memory import Memory
-from mxcomp.sim.program import program_of
-from mxcomp.sim.schedule import Schedule
 from mxcomp.target import Target
 
 Dims = tuple[int, int, int]
@@ -40,6 +34,11 @@ class Arguments:
     kernarg: int
     packet: int
     data: bytes
+
+    def numbers(self, kernel: Kernel) -> tuple[int, ...]:
+        """Returns explicit arguments as numbers; longer ones by their first 8 bytes."""
+        explicit = [a for a in kernel.arguments if not a.is_hidden]
+        return tuple(int.from_bytes(self.data[a.offset : a.offset + min(a.size, 8)], "little") for a in explicit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +131,12 @@ def _describe(arguments: tuple[Argument, ...]) -> str:
     return ", ".join(f"{a.name or a.kind} at {a.offset} ({a.size} bytes)" for a in arguments if not a.is_hidden)
 
 
-def _numbers(kernel: Kernel, data: bytes) -> tuple[int, ...]:
-    """Returns explicit arguments as numbers; longer ones by their first 8 bytes."""
-    explicit = [a for a in kernel.arguments if not a.is_hidden]
-    return tuple(int.from_bytes(data[a.offset : a.offset + min(a.size, 8)], "little") for a in explicit)
-
-
-def place_arguments(memory: Memory, kernel: Kernel, kernarg: bytes, grid: Dims, block: Dims, lds: int) -> Arguments:
-    """Writes the argument segment and the dispatch packet."""
+def place_arguments(
+    memory: Memory, kernel: Kernel, kernarg: bytes, grid: Dims, block: Dims, dynamic_lds: int
+) -> Arguments:
+    """Writes the argument segment and the dispatch packet. Raises SimulationError when arguments are missing."""
+    kernarg = complete_kernarg(kernel, kernarg, hidden_values(kernel, grid, block, dynamic_lds))
+    lds = kernel.descriptor.lds_bytes + dynamic_lds
     kernarg_buffer, packet_buffer = memory.alloc(max(64, len(kernarg))), memory.alloc(64)
     memory.write(kernarg_buffer.address, np.frombuffer(kernarg.ljust(64, b"\0"), np.uint8))
     items = [groups * size for groups, size in zip(grid, block, strict=True)]
@@ -151,68 +148,22 @@ def place_arguments(memory: Memory, kernel: Kernel, kernarg: bytes, grid: Dims, 
     return Arguments(kernarg_buffer.address, packet_buffer.address, kernarg)
 
 
-def launch(
-    target: Target,
-    engine: Engine,
-    memory: Memory,
-    kernel: Kernel,
-    load_bias: int,
-    grid: Dims,
-    block: Dims,
-    kernarg: bytes,
-    dynamic_lds: int,
-    workgroups: Iterable[Workgroup] | None,
-    checks: frozenset[str],
-    schedule: Schedule,
-    max_instructions: int,
-    raise_on_error: bool,
-) -> LaunchStats:
-    """Runs a kernel. Raises SimulationError when a check reports an error, unless told otherwise."""
-    start = time.perf_counter()
-    threads = block[0] * block[1] * block[2]
-    if min(*grid, *block) < 1 or threads > (most := target.max_workgroup_threads):
+def check_sizes(target: Target, kernel: Kernel, grid: Dims, block: Dims, dynamic_lds: int) -> None:
+    """Raises SimulationError for a launch that the GPU has no room for, and CodeObjectError for wrong arguments."""
+    most = target.max_workgroup_threads
+    if min(*grid, *block) < 1 or math.prod(block) > most:
         raise SimulationError(f"grid {grid}, block {block}: expected positive sizes, at most {most} threads")
     lds = kernel.descriptor.lds_bytes + dynamic_lds
     if dynamic_lds < 0 or lds > (room := target.lds_bytes):
         raise SimulationError(f"{lds} bytes of LDS, {dynamic_lds} of them dynamic: {target.name} has {room}")
-    if workgroups is None and math.prod(grid) > _MOST_WORKGROUPS:
-        raise SimulationError(f"grid {grid}: expected at most {_MOST_WORKGROUPS} workgroups; --timing takes any grid")
     scratch, most_scratch = kernel.descriptor.scratch_bytes, _SCRATCH_LIMIT // target.wave_size
     if scratch > most_scratch:
         raise SimulationError(f"{scratch} bytes of scratch a lane: {target.name} has {most_scratch}")
     kernel.check_arguments()
-    program = program_of(kernel)
-    data = complete_kernarg(kernel, kernarg, hidden_values(kernel, grid, block, dynamic_lds))
-    arguments = place_arguments(memory, kernel, data, grid, block, lds)
-    waves = -(-threads // target.wave_size)
-    chosen = (
-        tuple(workgroups)
-        if workgroups is not None
-        else tuple((x, y, z) for z, y, x in product(range(grid[2]), range(grid[1]), range(grid[0])))
-    )
-    findings = Findings()
-    dispatch = Dispatch(
-        target=target,
-        program=program,
-        memory=memory,
-        entry=kernel.descriptor.entry + (PRELOAD_ENTRY if kernel.descriptor.preload_count else 0),
-        load_bias=load_bias,
-        grid=grid,
-        workgroups=chosen,
-        waves=waves,
-        wave_start=WaveStarter(kernel, block, arguments),
-        lds_bytes=lds,
-        scratch_bytes=kernel.descriptor.scratch_bytes,
-        checks=checks,
-        schedule=schedule,
-        findings=findings,
-        max_instructions=max_instructions,
-        arguments=_numbers(kernel, data),
-    )
-    counters = engine.run(dispatch)
-    found = findings.all()
-    if raise_on_error and any(f.severity is Severity.ERROR for f in found):
-        raise SimulationError(f"kernel {kernel.name}", found)
-    total = sum(counters.values(), Counter())
-    shape = occupancy(target, kernel.descriptor, lds, waves)
-    return LaunchStats(kernel.name, total, counters, found, shape, time.perf_counter() - start)
+
+
+def all_workgroups(grid: Dims) -> tuple[Workgroup, ...]:
+    """Returns the workgroups of a grid in the order of dispatch. Raises SimulationError where they are too many."""
+    if math.prod(grid) > _MOST_WORKGROUPS:
+        raise SimulationError(f"grid {grid}: expected at most {_MOST_WORKGROUPS} workgroups; --timing takes any grid")
+    return tuple((x, y, z) for z, y, x in product(range(grid[2]), range(grid[1]), range(grid[0])))

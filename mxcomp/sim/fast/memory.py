@@ -9,21 +9,9 @@ from __future__ import annotations
 from llvmlite import ir as llvm
 
 from mxcomp.sim.checks.waits import Flight
-from mxcomp.sim.fast import ir
+from mxcomp.sim.fast import addresses, ir
 from mxcomp.sim.fast import moving as lanes
-from mxcomp.sim.fast.addresses import (
-    FAILED,
-    Bound,
-    Found,
-    Space,
-    address_arguments,
-    checked,
-    fail_if,
-    lane_addresses,
-    may_read,
-    require_written,
-    within_allocation,
-)  # fmt: skip
+from mxcomp.sim.fast.addresses import FAILED, Bound, Found, Space, fail_if
 from mxcomp.sim.fast.conflicts import count_conflicts
 from mxcomp.sim.fast.frame import Env, Frame, Log
 from mxcomp.sim.fast.tracing import Untraceable
@@ -47,7 +35,7 @@ def emit_memory(frame: Frame, i: Instruction) -> ir.Value:
         raise Untraceable(i.mnemonic)
     if is_scalar:
         return _scalar_load(frame, i, op)
-    given = address_arguments(frame, i, op)
+    given = addresses.address_arguments(frame, i, op)
     rows = {"data": operands.data, "data1": operands.data1, "result": operands.result}
     given |= {name: frame.rows(operand) for name, operand in rows.items() if operand is not None}
     direct = bool(op.to_lds or i.flag("lds"))
@@ -66,11 +54,11 @@ def _define(caller: Frame, name: str, i: Instruction, op: MemoryOp, given: Bound
     frame = Frame(builder, env, env, env, caller.watched)  # only the environment is used
     bound = dict(zip(given, arguments, strict=True))
     offsets = [0] if op.accesses == 1 else [i.memory.offset * op.stride, i.memory.offset1 * op.stride]
-    found = lane_addresses(builder, op, bound, active)
+    found = addresses.lane_addresses(builder, op, bound, active)
     for offset in offsets:
-        checked(frame, found, offset, op.size)
+        addresses.checked(frame, found, offset, op.size)
         if frame.watched and op.kind != "store" and found.space is not Space.LDS:
-            require_written(frame, found, offset, op.size)
+            addresses.require_written(frame, found, offset, op.size)
     if frame.watched and op.kind != "load" and found.space is Space.DEVICE:
         lanes.journal_lanes(frame, found, offsets[0], op.size)
     if frame.watched and is_logged(i):
@@ -152,9 +140,9 @@ def _scalar_load(frame: Frame, i: Instruction, op: MemoryOp) -> ir.Value:
         base = base & (1 << 48) - 1
         ok = frame.read32(operands.base.code + 2).to(ir.i64) - (offset & -4) >= op.size
     start = (base + offset & -4) - BASE
-    ok = ok & within_allocation(frame, start, start + op.size)
+    ok = ok & addresses.within_allocation(frame, start, start + op.size)
     if frame.watched:
-        ok = may_read(frame, start, op.size, ok)
+        ok = addresses.may_read(frame, start, op.size, ok)
     with builder.if_then(ok):
         loaded = frame.pointer(Env.DATA).at(start).item(0, ir.i32, op.size // 4)
         ir.offset(builder, frame.scalars, operands.result.code, ir.i32).put(0, loaded)

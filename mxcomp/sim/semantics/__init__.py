@@ -8,28 +8,14 @@ mnemonic; `salu` names the instructions that only an engine can do (program coun
 from __future__ import annotations
 
 from mxcomp.sim.instruction import SCC, VGPR0, Instruction
-from mxcomp.sim.semantics import (
-    convert,
-    convert_wide,
-    lane,
-    memory,
-    mfma,
-    packed,
-    salu,
-    valu_divide,
-    valu_float,
-    valu_int,
-    vcmp,
-)
+from mxcomp.sim.semantics import convert, lane, memory, mfma, packed, salu, valu_float, valu_int, vcmp
 from mxcomp.sim.semantics.table import ScalarTable, VectorTable
 
 VECTOR: VectorTable = {
     **valu_int.TABLE,
     **valu_float.TABLE,
-    **valu_divide.TABLE,
     **vcmp.TABLE,
     **convert.TABLE,
-    **convert_wide.TABLE,
     **lane.TABLE,
     **packed.TABLE,
 }
