@@ -136,6 +136,10 @@ class LoopNest:
             return _part(block, index.stride // size, index.extent, self.operand.blocks)
         if index.extent is not None and index.stride * index.extent <= size:
             return _part(within, index.stride, index.extent, size)
+        if index.extent is not None and size % index.stride == 0 and index.stride * index.extent % size == 0:
+            # Apart, so that elements of a block are seen to be neighbours.
+            of_block = _part(block, 1, index.stride * index.extent // size, self.operand.blocks)
+            return of_block * (size // index.stride) + ir.AffineExpr.get_floor_div(within, index.stride)
         return _part(block * size + within, index.stride, index.extent, self.operand.blocks * size)
 
 
