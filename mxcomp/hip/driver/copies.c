@@ -99,7 +99,6 @@ HIP_API hipError_t hipMemcpyHtoDAsync(void* to, void* from, size_t bytes, hipStr
   return copy_on(stream, to, from, bytes, hipMemcpyHostToDevice);
 }
 HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t bytes, int device, hipStream_t stream) {
-  (void)device, (void)stream;
   Allocation found;
   return check(pointer, bytes, false, &found);
 }

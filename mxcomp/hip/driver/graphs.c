@@ -90,7 +90,6 @@ static hipError_t run(const struct Node* node) {
 }
 
 HIP_API hipError_t hipGraphCreate(hipGraph_t* graph, unsigned flags) {
-  (void)flags;
   *graph = calloc(1, sizeof **graph);
   return *graph ? hipSuccess : mx_fail(hipErrorOutOfMemory, "no room for a graph");
 }
@@ -111,7 +110,6 @@ HIP_API hipError_t hipGraphExecDestroy(hipGraphExec_t graph) { return hipGraphDe
 
 HIP_API hipError_t hipGraphInstantiate(hipGraphExec_t* result, hipGraph_t graph, hipGraphNode_t* error_node, char* log,
                                        size_t log_bytes) {
-  (void)error_node, (void)log, (void)log_bytes;
   hipError_t error = hipGraphCreate(result, 0);
   if (error != hipSuccess) return error;
   size_t bytes = graph->count * sizeof *graph->nodes;
@@ -131,20 +129,16 @@ HIP_API hipError_t hipGraphLaunch(hipGraphExec_t graph, hipStream_t stream) {
 }
 
 #define DEPENDENCIES const hipGraphNode_t *dependencies, size_t count
-#define UNUSED (void)dependencies, (void)count
 
 HIP_API hipError_t hipGraphAddEmptyNode(hipGraphNode_t* node, hipGraph_t graph, DEPENDENCIES) {
-  UNUSED;
   return add(node, graph, (struct Node){.kind = EMPTY});
 }
 
 HIP_API hipError_t hipGraphAddEventRecordNode(hipGraphNode_t* node, hipGraph_t graph, DEPENDENCIES, hipEvent_t event) {
-  UNUSED;
   return add(node, graph, (struct Node){.kind = RECORD, .event = event});
 }
 
 HIP_API hipError_t hipGraphAddKernelNode(hipGraphNode_t* node, hipGraph_t graph, DEPENDENCIES, const hipKernelNodeParams* p) {
-  UNUSED;
   struct Node new = {.kind = KERNEL};
   hipError_t error = mx_pack(&new.launch, p->function, p->grid, p->block, p->dynamic_lds, p->parameters, p->extra);
   if (error == hipSuccess) error = add(node, graph, new);
@@ -153,14 +147,11 @@ HIP_API hipError_t hipGraphAddKernelNode(hipGraphNode_t* node, hipGraph_t graph,
 }
 
 HIP_API hipError_t hipGraphAddMemsetNode(hipGraphNode_t* node, hipGraph_t graph, DEPENDENCIES, const hipMemsetParams* p) {
-  UNUSED;
   return add(node, graph, (struct Node){.kind = FILL, .fill = *p});
 }
 
 HIP_API hipError_t hipDrvGraphAddMemcpyNode(hipGraphNode_t* node, hipGraph_t graph, DEPENDENCIES, const HIP_MEMCPY3D* p,
                                             Context* context) {
-  UNUSED;
-  (void)context;
   if (p->height != 1 || p->depth != 1) return mx_fail(hipErrorNotSupported, "copies of more than one row in a graph");
   bool from_host = p->from.type == MEMORY_TYPE_HOST, to_host = p->to.type == MEMORY_TYPE_HOST;
   struct Node new = {.kind = COPY};

@@ -48,7 +48,6 @@ static bool find_by_file(const char* file, char* python) {
 }
 
 static int find_by_object(struct dl_phdr_info* object, size_t bytes, void* python) {
-  (void)bytes;
   return object->dlpi_name && *object->dlpi_name && find_by_file(object->dlpi_name, python);
 }
 

@@ -179,30 +179,22 @@ typedef struct Pool {
 
 HIP_API hipError_t hipMalloc(void** pointer, size_t bytes) { return allocate(pointer, bytes, MX_DEVICE_MEMORY); }
 HIP_API hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream) {
-  (void)stream;
   return hipMalloc(pointer, bytes);
 }
 HIP_API hipError_t hipMallocFromPoolAsync(void** pointer, size_t bytes, hipMemPool_t pool, hipStream_t stream) {
-  (void)pool, (void)stream;
   return hipMalloc(pointer, bytes);
 }
 HIP_API hipError_t hipMallocManaged(void** pointer, size_t bytes, unsigned flags) {
-  (void)flags;
   return allocate(pointer, bytes, MX_HOST_MEMORY);
 }
 HIP_API hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned flags) {
-  (void)flags;
   return allocate(pointer, bytes, MX_HOST_MEMORY);
 }
 HIP_API hipError_t hipFree(void* pointer) { return release(pointer); }
 HIP_API hipError_t hipHostFree(void* pointer) { return release(pointer); }
-HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t stream) {
-  (void)stream;
-  return release(pointer);
-}
+HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t stream) { return release(pointer); }
 
 HIP_API hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned flags) {
-  (void)flags;
   Allocation found;
   if (!device || !mx_find(host, 1, &found) || found.kind == MX_DEVICE_MEMORY)
     return mx_fail(hipErrorInvalidValue, "%p is not from hipHostMalloc or hipHostRegister", host);
@@ -211,7 +203,6 @@ HIP_API hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned f
 }
 
 HIP_API hipError_t hipHostRegister(void* pointer, size_t bytes, unsigned flags) {
-  (void)flags;
   Allocation found, new = {(uint64_t)pointer, bytes, 0, mx_current_device(), MX_REGISTERED_MEMORY};
   if (!pointer || !bytes) return mx_fail(hipErrorInvalidValue, "%zu bytes at %p to register", bytes, pointer);
   if (mx_find(pointer, 1, &found)) return mx_fail(hipErrorHostMemoryAlreadyRegistered, "%p", pointer);
@@ -224,7 +215,6 @@ HIP_API hipError_t hipHostUnregister(void* pointer) {
 
 // Pools keep nothing back: what is freed is free.
 HIP_API hipError_t hipMemPoolCreate(hipMemPool_t* pool, const void* properties) {
-  (void)properties;
   *pool = calloc(1, sizeof **pool);
   return *pool ? hipSuccess : mx_fail(hipErrorOutOfMemory, "no room for a memory pool");
 }
@@ -242,7 +232,4 @@ HIP_API hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, unsigned attribute,
   memcpy(value, &pool->attributes[attribute], attribute < 4 ? sizeof(int) : sizeof(uint64_t));
   return hipSuccess;
 }
-HIP_API hipError_t hipMemPoolTrimTo(hipMemPool_t pool, size_t bytes) {
-  (void)pool, (void)bytes;
-  return hipSuccess;
-}
+HIP_API hipError_t hipMemPoolTrimTo(hipMemPool_t pool, size_t bytes) { return hipSuccess; }

@@ -42,8 +42,7 @@ HIP_API hipError_t hipModuleLoadData(hipModule_t* module, const void* image) {
 }
 
 HIP_API hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned count, void* options, void** values) {
-  (void)count, (void)options, (void)values;  // how to compile; code objects are compiled
-  return hipModuleLoadData(module, image);
+  return hipModuleLoadData(module, image);  // the rest says how to compile; code objects are compiled
 }
 
 HIP_API hipError_t hipModuleUnload(hipModule_t module) {
@@ -113,7 +112,7 @@ HIP_API hipError_t hipFuncGetAttribute(int* value, unsigned attribute, const Fun
 }
 
 HIP_API hipError_t hipFuncSetAttribute(const Function* function, unsigned attribute, int value) {
-  (void)value;  // how much dynamic LDS a kernel may have: all there is
+  // the value is how much dynamic LDS a kernel may have: all there is
   if (!function || (attribute != 8 && attribute != 9)) return mx_fail(hipErrorInvalidValue, "attribute %u", attribute);
   return hipSuccess;
 }
