@@ -19,7 +19,7 @@ from mxcomp.compiler import Program, compile_with
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.mlir import driver, target_flags
 from mxcomp.mlir.driver import DriverFlags
-from mxcomp.mlir.session import PHASES, SPLIT_MARK, set_global_flags
+from mxcomp.mlir.session import PHASES, SPLIT_MARK, read_source, set_global_flags, split_source
 from mxcomp.options import Options
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.plugin.response_file import RESPONSE
@@ -27,7 +27,6 @@ from mxcomp.report.report import Report
 from mxcomp.support import files
 from mxcomp.support.progress import waiting
 from mxcomp.tools import common, remarks, response
-from mxcomp.tools.pieces import compile_pieces
 from mxcomp.weights.manifest import FLAG
 
 NAME = "mxcomp-compile"
@@ -113,8 +112,31 @@ def _next_command(args: argparse.Namespace) -> str:
 
 
 def _compile(args: argparse.Namespace, options: Options, flags: Sequence[str]) -> Program:
-    compile_each = compile_pieces if args.split_input_file else compile_with
+    compile_each = _compile_pieces if args.split_input_file else compile_with
     return compile_each(_source(args), options, flags, args.compile_to)
+
+
+def _compile_pieces(source: bytes | Path, options: Options, flags: Sequence[str], compile_to: str) -> Program:
+    """Returns the compiled texts of the modules in one file, with SPLIT_MARK between them, and one report.
+
+    Each is compiled, whatever became of the others; if some could not be, raises one error with what is wrong in all.
+    """
+    results, report, errors = [], Report(options.target.name), []
+    for piece in split_source(*read_source(source)):
+        try:
+            program = compile_with(piece, options, flags, compile_to)
+        except MxcompError as error:
+            errors.append(error)
+            report.matmuls += error.report.matmuls if error.report is not None else []
+        else:
+            results.append(program.vmfb.rstrip(b"\n"))
+            report.matmuls += program.report.matmuls
+            report.left_out = program.report.left_out
+            report.fallback = report.fallback or program.report.fallback
+    if errors:
+        first, *others = errors
+        raise type(first)(first.message, (*first.diagnostics, *map(str, others))).with_report(report, ())
+    return Program(f"\n\n{SPLIT_MARK}\n\n".encode().join(results) + b"\n", report)
 
 
 def _report(args: argparse.Namespace, report: Report) -> dict[str | Path, bytes]:

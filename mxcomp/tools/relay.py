@@ -1,4 +1,4 @@
-"""Passes on a child's stderr as it comes, with an explanation in front of statuses of IREE.
+"""Runs a program of IREE's as a child, and passes on its stderr as it comes, with an explanation in front of statuses.
 
     mxcomp-run: error: 1 arguments are given, expected 4
     c/runtime/src/iree/vm/invocation.c:103: INVALID_ARGUMENT; input list and function mismatch; expected 4 arguments …
@@ -12,11 +12,16 @@ import fcntl
 import os
 import pty
 import re
+import subprocess
 import termios
 import tty
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Thread
 
 from mxcomp.run import statuses
+from mxcomp.support import workers
 
 _PLACE = b"c/runtime/src/iree/"
 """Matches the beginning of a line with a status: a file of IREE."""
@@ -71,3 +76,31 @@ def _with_meaning(line: bytes, name: str) -> bytes:
 def _to_stderr(data: bytes) -> None:
     while data:
         data = data[os.write(_STDERR, data) :]
+
+
+_LAST_WORDS = 2.0
+"""The number of seconds after the end of a child in which other processes that have its stderr may still write."""
+
+
+def call(program: Path, arguments: Sequence[str], name: str) -> int:
+    """Returns the exit code of `program`, whose errors are those of the command `name`; call it in the main thread.
+
+    The program ends with this process, however that ends.
+    """
+    reading, writing = ends()
+    try:
+        child = subprocess.Popen(
+            [program, *arguments], stderr=writing, preexec_fn=partial(workers.end_with, os.getpid())
+        )
+    finally:
+        os.close(writing)
+    relaying = Thread(target=pass_on, args=(reading, name), daemon=True)
+    relaying.start()
+    with child:
+        try:
+            return child.wait()
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            relaying.join(_LAST_WORDS)

@@ -40,7 +40,7 @@ from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.support import files, tables
 from mxcomp.support.tables import Column
-from mxcomp.tools import child, common, inputs, outputs
+from mxcomp.tools import common, inputs, outputs, relay
 
 NAME = "mxcomp-run"
 _PROFILES = ("profile", "profile_json", "profile_csv", "roofline")
@@ -125,7 +125,7 @@ def _call(flags: list[str]) -> int:
     from iree._runtime import libs
 
     with inputs.taken(flags) as readable, outputs.shown(readable) as taken_over:
-        return child.call(Path(libs.library_path) / "iree-run-module", taken_over, NAME)
+        return relay.call(Path(libs.library_path) / "iree-run-module", taken_over, NAME)
 
 
 @contextmanager

@@ -201,7 +201,7 @@ class FastGroup:
             env[Env.SCRATCH], env[Env.SCRATCH_BYTES] = scratch.ctypes.data, scratch.shape[1]
             assert wave.scratch_written is not None
             env[Env.SCRATCH_WRITTEN] = wave.scratch_written.ctypes.data
-        env[Env.LOAD_BIAS], env[Env.COUNTS] = dispatch.load_bias, self.counts.ctypes.data
+        env[Env.COUNTS] = self.counts.ctypes.data
         env[Env.LOW] = 1  # an empty range
         if (watched := self.kernel.watched) is not None:
             env[Env.TRACE], env[Env.LOG], journal = watched.addresses

@@ -26,40 +26,21 @@ class Status(IntEnum):
     TURN = 3  # the budget does not reach to the end of the segment at PC
 
 
-class Env(IntEnum):
-    """The int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory.
-
-    Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), its accesses to LDS to LOG
-    (int64[LOGGED, Log.SIZE]), and, unless JOURNAL is 0, dwords of device memory before it overwrites them to JOURNAL
-    (JOURNALED rows, see `mxcomp.sim.checks.journal`). It sets MISSING when it reads device memory or scratch never
-    written; with STRICT it leaves that to the NumPy engine.
+Env = IntEnum(
+    "Env",
     """
+    PC BUDGET DATA WRITTEN STARTS ENDS RANGES LDS LDS_BYTES SCRATCH SCRATCH_BYTES SCRATCH_WRITTEN COUNTS LOW HIGH
+    CONFLICTS TRACE TRACED LOG LOGGED JOURNAL JOURNALED MISSING STRICT
+    """,
+    start=0,
+)
+"""The int64 slots of the environment: program counter, budget, and addresses in the simulator's own memory.
 
-    PC = 0
-    BUDGET = 1
-    DATA = 2
-    WRITTEN = 3
-    STARTS = 4
-    ENDS = 5
-    RANGES = 6
-    LDS = 7
-    LDS_BYTES = 8
-    LOAD_BIAS = 9
-    SCRATCH = 10
-    SCRATCH_BYTES = 11
-    COUNTS = 12
-    LOW = 13
-    HIGH = 14
-    CONFLICTS = 15
-    SCRATCH_WRITTEN = 16
-    TRACE = 17
-    TRACED = 18
-    LOG = 19
-    LOGGED = 20
-    JOURNAL = 21
-    JOURNALED = 22
-    MISSING = 23
-    STRICT = 24
+Watched code writes the number of every segment it enters to TRACE (int32[TRACED]), its accesses to LDS to LOG
+(int64[LOGGED, Log.SIZE]), and, unless JOURNAL is 0, dwords of device memory before it overwrites them to JOURNAL
+(JOURNALED rows, see `mxcomp.sim.checks.journal`). It sets MISSING when it reads device memory or scratch never
+written; with STRICT it leaves that to the NumPy engine.
+"""
 
 
 class Log(IntEnum):
