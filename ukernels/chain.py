@@ -41,7 +41,7 @@ _MOST_THREADS, _WORKGROUPS, _AT_ONCE = 1024, 2, 16
 _BETWEEN = 4
 """The steps of a reduction that a barrier takes as long as."""
 _REGION, _BARRIER, _SCATTER = "flow.dispatch.region", "util.optimization_barrier", "iree_linalg_ext.scatter"
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat")
+VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat")
 _COSTLY = ("math.", "arith.div", "tensor.extract")
 _COSTLY_SLOTS, _FEW_SLOTS = 12, 200
 """The instructions of a function; and how many take no longer than a barrier: they are repeated wherever they are
@@ -61,13 +61,13 @@ def is_possible(op: ir.Operation) -> bool:
         is_unique = ir.BoolAttr(op.attributes["unique_indices"]).value
         ranks = {len(build.static_sizes(value)) for value in (op.operands[0], op.results[0])}
         return is_plain and is_unique and ranks == {1}
-    if op.name in (*_VIEWS, _BARRIER):
+    if op.name in (*VIEWS, _BARRIER):
         return len(op.operands) == len(op.results) or op.name == "tensor.concat"
     is_plain = "compilation_info" not in op.attributes and attributes.UKERNEL not in op.attributes
-    return op.name in ("linalg.generic", "linalg.fill") and is_plain and _is_followed(op)
+    return op.name in ("linalg.generic", "linalg.fill") and is_plain and is_followed(op)
 
 
-def _is_followed(op: ir.Operation) -> bool:
+def is_followed(op: ir.Operation) -> bool:
     """Returns whether the body of a linalg operation has scalar arithmetic alone, on elements of places in order."""
     maps = indexing_maps(op) or []
     exprs = [expr for each in maps for expr in each.results]
@@ -75,17 +75,18 @@ def _is_followed(op: ir.Operation) -> bool:
     if None in steps or math.prod(size or 1 for size in steps) > MOST_STEPS or len(set(maps[len(inputs(op)) :])) > 1:
         return False
     body = [view.operation for view in op.regions[0].blocks[0].operations][:-1]
-    captured = [graph.producer(user.operands[i]) for user, i in graph.inputs(op)[len(op.operands) :]]
+    captured = [user.operands[i] for user, i in graph.inputs(op)[len(op.operands) :]]
     scalars = [graph.producer(each) for each in op.operands if not isinstance(each.type, ir.RankedTensorType)]
     is_known = all(made is not None and made.name == "arith.constant" for made in scalars)
-    is_read = all(
-        made is not None and (made.name != "arith.constant" or not isinstance(made.results[0].type, ir.ShapedType))
-        for made in captured
-    )
+    is_read = all(_is_tensor(each) != _is_constant(each) for each in captured)
     return (
         is_known and is_read and all(isinstance(each, ir.AffineDimExpr | ir.AffineConstantExpr) for each in exprs)
         and all(each.name.startswith(("arith.", "math.")) or each.name in _READS for each in body)
     )  # fmt: skip
+
+
+def _is_constant(value: ir.Value) -> bool:
+    return graph.producer(value, "arith.constant") is not None
 
 
 def _is_small(value: ir.Value) -> bool:
@@ -299,7 +300,7 @@ def _is_read(value: ir.Value, ops: Sequence[ir.Operation]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Memory:
+class Memory:
     """A flat tensor in LDS."""
 
     buffer: ir.Value
@@ -312,10 +313,10 @@ class _Memory:
         return memref.LoadOp(self.buffer, [at.value]).result
 
 
-class _Elements(composing.Elements):
+class Elements(composing.Elements):
     """Elements of a chain in one body, from what is kept."""
 
-    def __init__(self, kept: Mapping[ir.Value, _Memory]) -> None:
+    def __init__(self, kept: Mapping[ir.Value, Memory]) -> None:
         super().__init__()
         self.kept = kept
 
@@ -364,7 +365,7 @@ class _Elements(composing.Elements):
             for i in range(at_once):
                 at = start + (number * at_once + i) * every
                 inner = dict(zip(reduced, composing.split(at.value, counts), strict=True))
-                sums = _Elements(self.kept)._body(op, maps, {**loops, **inner}, sums)
+                sums = Elements(self.kept)._body(op, maps, {**loops, **inner}, sums)
             return [sums]
 
         (sums,) = builder.loop(Index.of(turns // at_once), turn, first) if turns > at_once else turn(Index.of(0), first)
@@ -396,7 +397,7 @@ class _Writing:
     def __init__(self, chain: Chain, workgroup: Index, given: Values, threads: Threads) -> None:
         self.chain, self.workgroup, self.threads = chain, workgroup, threads
         self.given = [builder.whole_buffer(each, [1]) for each in given[: len(chain.operands)]]
-        self.kept: dict[ir.Value, _Memory] = {}
+        self.kept: dict[ir.Value, Memory] = {}
 
     def write(self) -> None:
         for value, source in zip(self.chain.operands, self.given, strict=True):
@@ -410,9 +411,9 @@ class _Writing:
             builder.lds_barrier()
         self.threads.store_each(*map(self._stored, self.chain.values, self.chain.result_types()))
 
-    def _memory(self, value: ir.Value) -> _Memory:
+    def _memory(self, value: ir.Value) -> Memory:
         buffer = builder.lds(size(value), str(build.element(value)))
-        return _Memory(buffer, [each or 1 for each in build.static_sizes(value)])
+        return Memory(buffer, [each or 1 for each in build.static_sizes(value)])
 
     def _keep(self, op: ir.Operation) -> None:
         values = _read_results(op)
@@ -420,7 +421,7 @@ class _Writing:
         sizes, numbers = memory[0].sizes, [list(op.results).index(value) for value in values]
 
         def computed(at: Index) -> Values:
-            elements = _Elements(self.kept)
+            elements = Elements(self.kept)
             if op.name == _SCATTER:
                 return [elements.at(op.operands[2], [at.value])]
             found = elements.computed(op, composing.split(at.value, sizes))
@@ -436,35 +437,35 @@ class _Writing:
     def _in_parts(self, op: ir.Operation, sizes: Sequence[int], parts: int) -> Callable[[Index], Values]:
         """Reduces into each element in so many threads, and returns what adds up their parts."""
         count, kind = math.prod(sizes), build.element(op.results[0])
-        memory = _Memory(builder.lds(count * parts, str(kind)), [count, parts])
+        memory = Memory(builder.lds(count * parts, str(kind)), [count, parts])
 
         def reduced(at: Index) -> Values:
             place = composing.split((at // parts).value, sizes)
-            return _Elements(self.kept).computed(op, place, (at % parts, parts))[:1]
+            return Elements(self.kept).computed(op, place, (at % parts, parts))[:1]
 
         self._each(count * parts, reduced, [memory])
         builder.lds_barrier()
 
         def added(at: Index) -> Values:
-            total = _Elements(self.kept).at(op.operands[len(inputs(op))], composing.split(at.value, sizes))
+            total = Elements(self.kept).at(op.operands[len(inputs(op))], composing.split(at.value, sizes))
             for number in range(parts):
                 total = _combined(op, total, memory.load([at.value, build.constant_index(number)]))
             return [total]
 
         return added
 
-    def _scatter(self, op: ir.Operation, memory: _Memory) -> None:
+    def _scatter(self, op: ir.Operation, memory: Memory) -> None:
         updates, indices, _ = op.operands
 
         def scattered(at: Index) -> None:
-            elements = _Elements(self.kept)
+            elements = Elements(self.kept)
             to = Index.of(elements.at(indices, [at.value, build.constant_index(0)][: len(build.static_sizes(indices))]))
             with builder.when(to < memory.sizes[0]):
                 memref.StoreOp(elements.at(updates, [at.value]), memory.buffer, [to.value])
 
         self._turns(size(updates), scattered)
 
-    def _each(self, count: int, computed: Callable[[Index], Values], memory: Sequence[_Memory]) -> None:
+    def _each(self, count: int, computed: Callable[[Index], Values], memory: Sequence[Memory]) -> None:
         """Stores so many elements of each result of an operation."""
 
         def stored(at: Index) -> None:
@@ -491,7 +492,7 @@ class _Writing:
     def _stored(self, value: ir.Value, kind: ir.RankedTensorType) -> builder.Part:
         """Returns a thread's piece of a result, and where this workgroup has it."""
         piece, width = self.chain.piece(value), kind.shape[1]
-        elements, sizes = _Elements(self.kept), [each or 1 for each in build.static_sizes(value)]
+        elements, sizes = Elements(self.kept), [each or 1 for each in build.static_sizes(value)]
         first = (self.threads.number * piece).here
         numbers = [(self.workgroup * width + first + i).value for i in range(piece)]
         places = [composing.split(build.clamp(at, size(value)), sizes) for at in numbers]

@@ -40,7 +40,7 @@ _TIMED_ROWS = (1, 4)
 """The rows between which times are known. With more, lanes of `quantising.py` have enough rows to do as much."""
 _LOAD, _WORD_BYTES = 4, 4
 """The number of words that a lane loads at a time."""
-_ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
+ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 _WAVE_BLOCKS = LANES // PARTS
 """The number of blocks that a wave has at a time, which are of one row."""
 
@@ -306,5 +306,5 @@ class Normalising(Once):
 INSTANCES = tuple(
     Instance(each.tile, each.elements, Once, each.bits, each.matrices)
     for each in quantising.INSTANCES
-    if each.bits == BITS and all(kind in _ELEMENTS for kind in each.elements)
+    if each.bits == BITS and all(kind in ELEMENTS for kind in each.elements)
 )

@@ -128,7 +128,12 @@ class InFlight:
 
 
 class Streamed(Direct, InFlight):
-    """LHS or RHS in units; of few `rows`, whose blocks lie together then (`lhs_row_lines`)."""
+    """LHS or RHS in units; of few `rows`, whose blocks lie together then (`lhs_row_lines`).
+
+    `unit` is the first of the units that are read.
+    """
+
+    unit = Index({})
 
     def __init__(
         self, buffers: tuple[ir.Value, ir.Value], element: str, units: int, steps: int, rows: int | None = None
@@ -144,11 +149,12 @@ class Streamed(Direct, InFlight):
         return select(has_any, tile, -(-BEYOND // (self.steps * self._fragment_bytes)))
 
     def scales(self, tile: Index) -> Values:
-        places = (in_tile(self._scale_source, Index.of(n), tile, self._scales_from) for n in range(self.units))
+        numbers = (self.unit + n for n in range(self.units))
+        places = (in_tile(self._scale_source, number, tile, self._scales_from) for number in numbers)
         return [builder.padded(builder.load(self._scale_source, place, self.steps), SCALE_VECTOR) for place in places]
 
     def step(self, tile: Index, step: int) -> list[Any]:
-        return [self.pieces(n, tile, step * self._fragment_bytes) for n in range(self.units)]
+        return [self.pieces(self.unit + n, tile, step * self._fragment_bytes) for n in range(self.units)]
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
         fragments = [builder.joined(pieces) for pieces in flight[1 + step]]

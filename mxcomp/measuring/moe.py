@@ -147,8 +147,11 @@ def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
         if pairs:
             best = min(pairs, key=lambda block_m: us_of(pairs[block_m]))
             up, down = pairs[best]
-            itself = layers.quantising_up(row.layer, up.work.blocks, ukernels) if row.quantises else None
-            yield row, _entry(row, best, itself or up, down)
+            if row.quantises:
+                itself = layers.quantising_up(row.layer, up.work.blocks, ukernels)
+                found = layers.better((itself or up, down), layers.of_token(row.layer, up.work.blocks, ukernels))
+                up, down = found or (up, down)
+            yield row, _entry(row, best, up, down)
         else:
             types = " × ".join(getattr(row.layer, name) for name in TYPES)
             yield row, Fault(row.line, f"no ukernel with known times for {types}")

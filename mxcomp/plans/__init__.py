@@ -35,6 +35,7 @@ _ORDER = (
     "multi_m",
     "few_rows",
     "packed_hidden",
+    "token_experts",
     "dual_versions",
 )
 """The names of plans, which are those of their files, in the order in which they are proposed: each sees the results of

@@ -20,13 +20,13 @@ import numpy as np
 from mxcomp.layout import RHS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import UNIT_ROWS
+from mxcomp.layout.units import BLOCK, BLOCKS, STEPS, UNIT_ROWS
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, streaming, times
 from mxcomp.selection.ranking import LAYERS
 from mxcomp.sim.timing.parameters import parameters_of
-from mxcomp.ukernels import gating, once, quantising, swiglu, weight_only
+from mxcomp.ukernels import gating, once, quantising, swiglu, token_experts, weight_only
 from mxcomp.ukernels.family import Instance
 
 _F32, _BF16 = 4, 2
@@ -103,13 +103,31 @@ def ways(consumer: Problem, registry: Registry, itself: bool = False) -> tuple[P
 
     `itself`: apart, the product behind them quantises if it can.
     """
-    count, rows, (hidden_type, weights, *_) = consumer.matrices, consumer.m or 0, consumer.types
-    experts = min(count, consumer.stored[RHS] or count)
-    blocks = grouped.Blocks(count, experts, count * rows)
-    sizes = Sizes(blocks.slots, consumer.n or 0, consumer.k or 0, experts, 1, hidden_type, weights)
+    sizes, blocks, rows = _of_rows(consumer), _blocks(consumer), consumer.m or 0
     inside, outside = (way(sizes, blocks, rows, registry.ukernels) for way in (in_tiles, apart))
     down = quantising_down(sizes, blocks, rows, registry.ukernels) if itself else None
     return inside, outside if outside is None or down is None else (replace(outside[0], others=()), down)
+
+
+@lru_cache(maxsize=LAYERS)
+def token_ways(consumer: Problem, registry: Registry) -> tuple[Pair | None, Pair | None]:
+    """Returns the ways of a single token's gate and up, which quantise it, and the product behind: with a sum over
+    experts in that, and without."""
+    sizes, blocks = _of_rows(consumer), _blocks(consumer)
+    one = replace(sizes, tokens=1, top_k=blocks.slots)
+    up, down = quantising_up(one, blocks, registry.ukernels), quantising_down(one, blocks, 1, registry.ukernels)
+    return of_token(one, blocks, registry.ukernels), None if up is None or down is None else (up, down)
+
+
+def _blocks(consumer: Problem) -> grouped.Blocks:
+    count = consumer.matrices
+    return grouped.Blocks(count, min(count, consumer.stored[RHS] or count), count * (consumer.m or 0))
+
+
+def _of_rows(consumer: Problem) -> Sizes:
+    """Returns the sizes of a layer that has each row of blocks as a token."""
+    (hidden, weights, *_), blocks = consumer.types, _blocks(consumer)
+    return Sizes(blocks.slots, consumer.n or 0, consumer.k or 0, blocks.active, 1, hidden, weights)
 
 
 def better(one: Pair | None, other: Pair | None) -> Pair | None:
@@ -196,6 +214,25 @@ def quantising_up(sizes: Sizes, blocks: grouped.Blocks, ukernels: Mapping[str, U
     """Returns gate and up of a single token with the fastest ukernel that quantises it, if there is one."""
     singles = [each for each in once.INSTANCES if each.matrices == 1]
     return _fastest_of_rows(singles, _gate_up(sizes, blocks), 1, ukernels)
+
+
+def of_token(sizes: Sizes, blocks: grouped.Blocks, ukernels: Mapping[str, Ukernel]) -> Pair | None:
+    """Returns two dispatches for a single token's experts (`mxcomp.ukernels.token_experts`), whose sum is in down's.
+
+    They take as long as kernels with the same tiles, down as one product of all experts along K.
+    """
+    wide = [each for each in once.INSTANCES if each.matrices == 1 and each.tile.units[RHS] == token_experts.UNITS]
+    up = _fastest_of_rows(wide, _gate_up(sizes, blocks), 1, ukernels)
+    kinds, step = (sizes.a_type, sizes.w_type), STEPS * BLOCKS * BLOCK
+    depth = blocks.valid * -(-sizes.inter_dim // step) * step
+    tile = UNIT_ROWS, UNIT_ROWS, step
+    narrow = [
+        each
+        for each in ukernels.values()
+        if each.operands == DATA_TILED and each.types[:2] == kinds and each.tile == tile
+    ]
+    down = _fastest(narrow, grouped.Work(grouped.Blocks(1, 1, 1), sizes.model_dim, depth, kinds, 1, _BF16))
+    return None if up is None or down is None else (up, down)
 
 
 def _takes(ukernel: Ukernel, block_m: int) -> bool:

@@ -161,9 +161,10 @@ SHORT = Case(F8_F4, 32, result=BF16)
 PLAIN = Case((BF16, "E2M1"), 16, model=544)
 """Activations that are not quantised."""
 TOKEN = Case(F4, 1, tokens=1, model=576, inner=1056, result=BF16, source=BF16)
-"""A token that the product of gate and up quantises."""
+"""A token that the product of gate and up quantises, as down does hidden activations."""
 REST = [
     replace(TOKEN, experts=8, top_k=6),
+    replace(TOKEN, types=F8_F4, top_k=3, activation="gelu", model=2080, inner=64),
     replace(TOKEN, rows=2),
     Case((BF16, "E2M1"), 1, model=544, tokens=1),
     Case(F8_F4, 1, tokens=1, top_k=1),
@@ -203,12 +204,12 @@ def test_right(case: Case) -> None:
         (QUICK, 4, "gate and up are quantised in their tile"),
         (Case(F8_F4, 32), 4, "gate and up are quantised in their tile"),
         (PLAIN, 5, "RHS is dequantised by mx_bf16_f4E2M1FN_"),
-        (TOKEN, 3, "LHS is quantised by mx_fused_quant16_once_"),
+        (TOKEN, 2, "a token's experts are two dispatches: modelled "),
     ],
     ids=str,
 )
 def test_dispatches(case: Case, experts: int, note: str) -> None:
-    """Tokens, gate and up, down, the sum.
+    """Tokens, gate and up, down, the sum; of one token gate and up, and down, alone.
     Two more pack each of both weights. Nothing wider than quantised activations is written between the products. Tokens
     that are not quantised are gathered, and activations computed, in dispatches of their own."""
     program = compiled(case)

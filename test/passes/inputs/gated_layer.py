@@ -1,5 +1,5 @@
 """Prints a layer of experts whose gate and up are one product: 2 experts, 2 blocks of 16 rows, or of as many as
-an argument says, 64 tokens wide."""
+an argument says, 64 wide. Of a block of one row it is a single token in bf16, to which a residual is added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ def layer(x: ir.Value, slots: ir.Value, ids: ir.Value, positions: ir.Value, shar
     return moe.gated_layer(mx.quantise(x, "E2M1"), gate_up, down, routing, "E2M1", "swiglu", "f32")
 
 
+def token(x: ir.Value, *given: ir.Value) -> ir.Value:
+    return mx.elementwise(mx.add, layer(x, *given), x, result="bf16")
+
+
 ROWS = sys.argv[1] if len(sys.argv) > 1 else "16"
 TABLES = (f"2x{ROWS}xi32", "2xi32", "4x1xi32", "4x1xf32")
 WEIGHTS = ("2x128x32xi8", "2x128x2xi8", "2x64x32xi8", "2x64x2xi8")
-print(mx.module(layer, "4x64xf32", *TABLES, *WEIGHTS))
+if ROWS == "1":
+    print(mx.module(token, "1x64xbf16", "2x1xi32", "2xi32", "1x2xi32", "1x2xf32", *WEIGHTS))
+else:
+    print(mx.module(layer, "4x64xf32", *TABLES, *WEIGHTS))

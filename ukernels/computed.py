@@ -1,0 +1,169 @@
+"""Computes in a product's kernel what is behind it: operations are followed, element by element (`chain.py`).
+
+What they read besides is loaded in front of the product: they are written twice, first with zeros in the place of
+products, for their loads alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from iree.compiler import ir
+from iree.compiler.dialects import scf
+
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import steps_reduced
+from mxcomp.ukernels import builder, chain
+from mxcomp.ukernels.chain import Elements, Memory
+
+MOST_REDUCED = 16
+"""The most steps of a reduction, which are written one behind the other."""
+_BITS = (16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A tensor that `ops`, in order, compute of a product and of other tensors."""
+
+    product: ir.Value
+    value: ir.Value
+    ops: Sequence[ir.Operation]
+
+    @property
+    def others(self) -> list[ir.Value]:
+        """The tensors that are read besides the product."""
+        made = {self.product, *(value for op in self.ops for value in op.results)}
+        read = dict.fromkeys(value for op in self.ops for value in chain.read(op))
+        return [value for value in read if value not in made]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing else is computed of the product."""
+        inside, block = set(self.ops), self.ops[-1].block
+        values = [self.product, *(each for op in self.ops for each in op.results)]
+        uses = (use.owner.operation for value in values if value != self.value for use in value.uses)
+        return all(graph.in_block(user, block) in inside for user in uses)
+
+    def erase(self) -> None:
+        """Erases the operations, as far as nothing reads them any more."""
+        for op in reversed(self.ops):
+            graph.erase_dead(op)
+
+
+def of(product: ir.Value, value: ir.Value) -> Computed | None:
+    """Returns how a tensor is computed of a product, if a kernel can do so."""
+    ops = _until(value)
+    behind = _behind(product, ops)
+    inside, read = set[ir.Operation](), {value}
+    for op in reversed(ops):
+        if read.isdisjoint(op.results):
+            continue
+        users = {graph.in_block(use.owner.operation, op.block) for result in op.results for use in result.uses}
+        if op in behind or op.name == "linalg.fill" or users <= inside:
+            if _is_followed(op):
+                inside.add(op)
+                read |= set(chain.read(op))
+            elif op in behind:
+                return None
+    found = Computed(product, value, [op for op in ops if op in inside])
+    return found if product in read and all(map(_is_read, found.others)) else None
+
+
+def last(product: ir.Value, size: int) -> Computed | None:
+    """Returns the last tensor of so many elements that is computed of a product, of which nothing else is."""
+    made = graph.producer(product)
+    behind = _behind(product, [view.operation for view in made.block.operations] if made is not None else [])
+    values = [value for op in behind for value in op.results if chain.size(value) == size]
+    found = (of(product, value) for value in reversed(values))
+    return next((each for each in found if each is not None and each.is_alone), None)
+
+
+def _until(value: ir.Value) -> list[ir.Operation]:
+    """Returns the operations of a block up to the one that makes a value."""
+    made, ops = graph.producer(value), list[ir.Operation]()
+    for view in made.block.operations if made is not None else ():
+        ops.append(view.operation)
+        if view.operation == made:
+            break
+    return ops
+
+
+def _behind(product: ir.Value, ops: Sequence[ir.Operation]) -> dict[ir.Operation, None]:
+    """Returns the operations that depend on a product, in order."""
+    found, values = dict[ir.Operation, None](), {product}
+    for op in ops:
+        if not values.isdisjoint(chain.read(op)):
+            found[op] = None
+            values |= set(op.results)
+    return found
+
+
+def _is_followed(op: ir.Operation) -> bool:
+    if not all(map(_is_read, op.results)):
+        return False
+    if op.name in chain.VIEWS:
+        return len(op.operands) == len(op.results) or op.name == "tensor.concat"
+    is_known = op.name in ("linalg.generic", "linalg.fill") and chain.is_followed(op)
+    return is_known and (steps_reduced(op) or MOST_REDUCED + 1) <= MOST_REDUCED
+
+
+def _is_read(value: ir.Value) -> bool:
+    kind = build.element(value)
+    return chain.size(value) > 0 and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in _BITS
+
+
+@dataclass
+class Loads:
+    """Writes a computed tensor's elements: `ahead` what they load of `memory`, and then `element`."""
+
+    computed: Computed
+    memory: Sequence[ir.Value]
+    _values: list[ir.Value] = field(default_factory=list)
+
+    def ahead(self, place: Sequence[ir.Value], condition: ir.Value) -> None:
+        """Loads what the element at a place is computed from, besides the product, in waves where that is wanted."""
+        trial = scf.IfOp(condition)  # what is loaded is known when it has been written
+        with ir.InsertionPoint(trial.then_block):
+            kinds = [value.type for value in self._loaded(place)]
+        trial.operation.erase()
+        none = [builder.constant_zeros(kind) for kind in kinds]
+        self._values = builder.either(condition, kinds, lambda: self._loaded(place), lambda: none)
+
+    def _loaded(self, place: Sequence[ir.Value]) -> list[ir.Value]:
+        zero, values = _Zero(builder.constant_zeros(ir.F32Type.get()), []), list[ir.Value]()
+        kept = {each: _Loaded(*of, values, True) for each, of in self._others}
+        Elements(kept | {self.computed.product: zero}).at(self.computed.value, place)
+        return values
+
+    def element(self, place: Sequence[ir.Value], products: Memory) -> ir.Value:
+        """Returns the element at the same place."""
+        values = self._values[::-1]
+        kept = {each: _Loaded(*of, values, False) for each, of in self._others}
+        return Elements(kept | {self.computed.product: products}).at(self.computed.value, place)
+
+    @property
+    def _others(self) -> list[tuple[ir.Value, tuple[ir.Value, Sequence[int]]]]:
+        pairs = zip(self.computed.others, self.memory, strict=True)
+        return [(each, (buffer, [size or 1 for size in build.static_sizes(each)])) for each, buffer in pairs]
+
+
+@dataclass(frozen=True)
+class _Loaded(Memory):
+    """A tensor whose elements are put among `values` as they are loaded, or taken from these, last to first."""
+
+    values: list[ir.Value]
+    is_first: bool
+
+    def load(self, place: Sequence[ir.Value]) -> ir.Value:
+        if not self.is_first:
+            return self.values.pop()
+        self.values.append(super().load(place))
+        return self.values[-1]
+
+
+class _Zero(Memory):
+    """The product, where nothing but loads is kept of what is computed of it."""
+
+    def load(self, place: Sequence[ir.Value]) -> ir.Value:
+        return self.buffer

@@ -1,0 +1,449 @@
+"""Kernels of all experts of a single token: gate and up with what quantises hidden activations, and down with its sum.
+
+The first one quantises the token (`once.py`), and a workgroup has 16 columns of an expert's gate and up, which
+alternate, and makes eight hidden activations of them (`computed.py`). Down has a wave or several for each expert, with
+all that they multiply in flight at once, while hidden activations are quantised, a block by each lane. So a workgroup
+has some columns of all experts, and computes what is behind them: biases, the sum by weights, a residual.
+
+Weights are those of all experts, packed as for `split_k.py`, and read by the ids of those that the token has chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from typing import ClassVar
+
+from iree.compiler import ir
+from iree.compiler.dialects import tensor
+
+from mxcomp.layout import DataTiledLayout
+from mxcomp.mlir import build, composing
+from mxcomp.mlir import scalars as s
+from mxcomp.target import Target
+from mxcomp.ukernels import builder, chain, once, split_k, standing
+from mxcomp.ukernels.brought import QUANTISE
+from mxcomp.ukernels.builder import Index, Values, sched_barrier, select, when
+from mxcomp.ukernels.chain import Memory
+from mxcomp.ukernels.computed import Computed, Loads
+from mxcomp.ukernels.operands import packed_buffer
+from mxcomp.ukernels.softmax import added
+from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
+from mxcomp.ukernels.waves import (
+    BEYOND,
+    BLOCK,
+    BLOCKS,
+    HALF_STEPS,
+    LANES,
+    MFMA,
+    STEPS,
+    UNIT_ROWS,
+    VALUES,
+    Waves,
+    in_columns,
+    unit_layout,
+)  # fmt: skip
+
+UNITS = 2
+"""The units of gate and up that a workgroup has."""
+_COLUMNS, _HIDDEN = UNITS * UNIT_ROWS, UNITS * UNIT_ROWS // 2
+"""The columns of a workgroup for gate and up, and its hidden activations."""
+_TILES, _PIECE = BLOCK // _HIDDEN, 4
+"""The workgroups that have a block of hidden activations; and how many of these are loaded at a time."""
+_PIECES, _GATED_WAVES = BLOCK // _PIECE, 8
+_SIMDS = 4
+TOKEN_BITS = once.BITS
+"""The bits of an element of a token."""
+MOST_WAVES, MOST_TURNS = 16, 4
+"""The most waves of a workgroup for down, and the most K tiles that each has in flight."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Packed weights of so many experts: the units of each, and K tiles of so many steps."""
+
+    element: str
+    experts: int
+    units: int
+    k_tiles: int
+    steps: int
+    tile: int
+
+    @staticmethod
+    def of(element: str, experts: int, n: int, k: int, is_down: bool) -> Weights:
+        """Returns those of gate and up, or of down, with so many columns and elements along K."""
+        steps, tile = (STEPS, 1) if is_down else (_steps(k), UNITS)
+        units = -(-n // (tile * UNIT_ROWS)) * tile
+        return Weights(element, experts, units, -(-k // (steps * BLOCKS * BLOCK)), steps, tile)
+
+    @property
+    def layout(self) -> DataTiledLayout:
+        return in_columns(unit_layout(1, self.tile, self.steps))
+
+    @property
+    def types(self) -> list[ir.RankedTensorType]:
+        """The types of elements and of scales."""
+        return [build.tensor_type([units * k_tiles * size], "i8") for units, k_tiles, size in self._shapes]
+
+    @property
+    def _shapes(self) -> list[tuple[int, int, int]]:
+        sizes = LANES * MFMA.lane_bytes(self.element), LANES
+        return [(self.experts * self.units, self.k_tiles, self.steps * size) for size in sizes]
+
+    def opened(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Returns elements and scales by units and K tiles, whose number is hidden."""
+        found = []
+        for operand, shape in zip(operands, self._shapes, strict=True):
+            hidden = build.tensor_type([shape[0], None, shape[2]], "i8")
+            found.append(tensor.CastOp(hidden, build.expand(operand, shape)).result)
+        return found
+
+    def first(self, ids: ir.Value, number: Index) -> Index:
+        """Returns the first unit of the expert with one of the ids."""
+        id_ = s.clamped(tensor.ExtractOp(ids, [number.value]).result, self.experts - 1)
+        return builder.uniform(Index.of(id_)) * self.units
+
+
+def _steps(k: int) -> int:
+    """Returns the steps of a K tile of gate and up: of half a unit if that is less padding."""
+    half = HALF_STEPS * BLOCKS * BLOCK
+    return HALF_STEPS if -(-k // half) % 2 else STEPS
+
+
+def _waves(k_tiles: int, most: int) -> int:
+    """Returns the fewest waves along K that take as few turns as so many."""
+    return -(-k_tiles // -(-k_tiles // most))
+
+
+def _waves_per_simd(threads: int) -> dict[str, str]:
+    """Returns what LLVM is told of a workgroup with so many threads."""
+    return {"amdgpu-waves-per-eu": str(-(-threads // (LANES * _SIMDS)))}
+
+
+@dataclass(frozen=True)
+class _Experts:
+    """A dispatch: weights, the number of chosen experts, and what is computed of products; `lhs` is its elements.
+
+    `called` is the module of functions that quantise what is multiplied.
+    """
+
+    target: Target
+    lhs: str
+    weights: Weights
+    chosen: int
+    computed: Computed
+    called: str
+
+    prefix: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.prefix}_{builder.digest(self._text)}"
+
+    def text(self) -> str:
+        """Returns the kernel's module. Needs a current context."""
+        return self._text.replace(f"@{self.prefix}(", f"@{self.name}(")
+
+    @cached_property
+    def _text(self) -> str:
+        sizes = [1 if i in self.along else size for i, size in enumerate(self.whole.shape)]
+        part = build.tensor_type(sizes, self.whole.element_type)
+        return standing.module(self.prefix, [*self.inputs, part], [part], self.threads, self._write, self.called)
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        """The types of operands: of the LHS, of weights, of ids, and of what is computed with products."""
+        others = [build.tensor_type([chain.size(each)], build.element(each)) for each in self.computed.others]
+        return [self.taken, *self.weights.types, build.tensor_type([self.chosen], "i32"), *others]
+
+    @property
+    def taken(self) -> ir.RankedTensorType:
+        """The type of the LHS."""
+        raise NotImplementedError
+
+    @property
+    def threads(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        """The dimensions of the result by which workgroups have parts of it."""
+        raise NotImplementedError
+
+    @property
+    def objection(self) -> str:
+        """Why there is no such kernel; "" if there is."""
+        raise NotImplementedError
+
+    @property
+    def llvm_func_attrs(self) -> dict[str, str]:
+        """The attributes of the function that LLVM reads."""
+        raise NotImplementedError
+
+    @property
+    def whole(self) -> ir.RankedTensorType:
+        """The type of the result."""
+        raise NotImplementedError
+
+    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+        raise NotImplementedError
+
+    def _loads(self, others: Values, place: Sequence[ir.Value], thread: Index) -> Loads:
+        """Loads what an element is computed from, besides products, in the first wave."""
+        loads = Loads(self.computed, [builder.whole_buffer(each, [1]) for each in others])
+        loads.ahead(place, builder.uniform(thread // LANES) < 1)
+        sched_barrier()
+        return loads
+
+
+def _exchange(acc: Values, wave: Index, lane: Index, columns: int, waves: int) -> ir.Value:
+    """Returns LDS with what each wave has of the only row."""
+    sums = builder.lds(waves * columns, "f32")
+    with when(lane % UNIT_ROWS < 1):
+        for number, part in enumerate(acc):
+            at = wave * columns + number * UNIT_ROWS + lane // UNIT_ROWS * VALUES
+            builder.write_lds(part, sums, at)
+    builder.lds_barrier()
+    return sums
+
+
+def _total(sums: ir.Value, first: Index, distance: int, count: int) -> ir.Value:
+    """Returns the sum of what so many waves have, in their order."""
+    parts = [builder.read_lds(sums, first + number * distance, 1) for number in range(count)]
+    return builder.element(reduce(added, parts), 0)
+
+
+# Gate and up
+
+
+class _Gated(once.Once):
+    """Multiplies a token with columns of gate and up of an expert."""
+
+    def _share_out(self, waves: int) -> None:
+        """Shares nothing: threads of a wave add up the columns of the only row."""
+
+    def products(self, x: ir.Value, weights: Values, unit: Index, thread: Index) -> ir.Value:
+        """Returns LDS with what each wave has of the columns from a unit on."""
+        hidden = build.tensor_type([None, BLOCK // 2], "i32")  # the number of blocks
+        self._operands(tensor.CastOp(hidden, x).result, *weights)
+        (rhs,) = self.b
+        rhs.unit = unit
+        self._distribute(thread)
+        acc = self._main_loop(*self._prologue())
+        return _exchange(acc, self.wave, self.lane, _COLUMNS, self.waves)
+
+
+@dataclass(frozen=True)
+class GateUp(_Experts):
+    """Gate and up with hidden activations, so many blocks of each expert, of a token of `of_token` blocks of 16 bits.
+
+    What is computed are hidden activations, in f32. `called` is the module of functions.
+    """
+
+    blocks: int
+    of_token: int
+
+    prefix: ClassVar[str] = "mx_token_gate_up"
+
+    @property
+    def _instance(self) -> once.Instance:
+        waves = max(_SIMDS, _waves(self.weights.k_tiles, _GATED_WAVES))
+        tile = split_k.Tile(self.weights.layout, -4, waves=Waves(k=waves))
+        return once.Instance(tile, (self.lhs, self.weights.element), _Gated, once.BITS)
+
+    @property
+    def threads(self) -> int:
+        return self._instance.tile.threads
+
+    @property
+    def llvm_func_attrs(self) -> dict[str, str]:
+        return _waves_per_simd(self.threads)
+
+    @property
+    def objection(self) -> str:
+        if not {self.lhs, self.weights.element} <= set(once.ELEMENTS):
+            return f"no kernel multiplies {self.lhs} with {self.weights.element}"
+        if not 1 < self.of_token <= once.MOST_BLOCKS - STEPS * BLOCKS:
+            return f"a token has {self.of_token} blocks"
+        return self._instance.objection(self.target)
+
+    @property
+    def taken(self) -> ir.RankedTensorType:
+        return build.tensor_type([self.of_token, BLOCK // 2], "i32")
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        return 2, 0
+
+    @property
+    def whole(self) -> ir.RankedTensorType:
+        """The type of the result: pieces of four activations, of which a workgroup has two, by blocks."""
+        return build.tensor_type([_TILES, _PIECES // _TILES, self.chosen * self.blocks, _PIECE], "f32")
+
+    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+        x, elements, scales, ids, *others = given[:-1]
+        block, tile = (workgroup // _TILES).here, (workgroup % _TILES).here
+        number, unit = (block // self.blocks).here, (block % self.blocks * _TILES + tile).here
+        own, first = (threads.number % _HIDDEN).here, block * BLOCK + tile * _HIDDEN
+        place = composing.split((first + own).value, build.static_sizes(self.computed.value))
+        loads = self._loads(others, place, threads.number)
+        kernel = _Gated(self._instance, self.target)
+        chosen = self.weights.first(ids, number) + unit * UNITS
+        sums = kernel.products(x, self.weights.opened([elements, scales]), chosen, threads.number)
+        products = _Products(sums, [], unit * _COLUMNS, kernel.waves, _COLUMNS, is_one=True)
+        (out,) = threads.outs
+        at: list[Index | int] = [0, (own // _PIECE).here, 0, (own % _PIECE).here]
+        stored = partial(_element, loads, place, products)
+        threads.keep([builder.inserted(out, at, 1, stored, threads.number < _HIDDEN)])
+
+
+@dataclass(frozen=True)
+class _Products(Memory):
+    """Products for some columns, in LDS: `first` is the number of the first one, and of how many waves each is.
+
+    Those of all experts, or of only one.
+    """
+
+    first: Index
+    waves: int
+    columns: int
+    is_one: bool = False
+
+    def load(self, place: Sequence[ir.Value]) -> ir.Value:
+        number, _, column = place
+        at = Index.of(column) + self.first * -1
+        at += 0 if self.is_one else Index.of(number) * (self.waves * self.columns)
+        return _total(self.buffer, at, self.columns, self.waves)
+
+
+def _element(loads: Loads, place: Sequence[ir.Value], products: Memory) -> ir.Value:
+    return builder.from_elements([loads.element(place, products)])
+
+
+# Down
+
+
+class _Row(once.Blocks):
+    """Blocks in LDS, of which a wave multiplies those of one row."""
+
+    def __init__(self, element: str, rows: int, row: Index, most: int) -> None:
+        super().__init__(element, Index.of(rows), STEPS, most)
+        self._own = row
+
+    def distribute(self, lane: Index) -> None:
+        super().distribute(lane)
+        self._row = self._own
+
+
+@dataclass(frozen=True)
+class Down(_Experts):
+    """Down of all chosen experts, of so many blocks of hidden activations each."""
+
+    blocks: int
+
+    prefix: ClassVar[str] = "mx_token_down"
+
+    @property
+    def waves(self) -> int:
+        """The waves of each expert."""
+        return _waves(self.weights.k_tiles, MOST_WAVES // self.chosen)
+
+    @property
+    def threads(self) -> int:
+        return self.waves * self.chosen * LANES
+
+    @property
+    def llvm_func_attrs(self) -> dict[str, str]:
+        return _waves_per_simd(self.threads)
+
+    @property
+    def objection(self) -> str:
+        turns = -(-self.weights.k_tiles // (MOST_WAVES // self.chosen)) if 1 < self.chosen <= MOST_WAVES else 0
+        if not 0 < turns <= MOST_TURNS:
+            return f"{self.chosen} experts of {self.weights.k_tiles} K tiles are not in flight at once"
+        if not {self.lhs, self.weights.element} <= set(once.ELEMENTS):
+            return f"no kernel multiplies {self.lhs} with {self.weights.element}"
+        last = build.static_sizes(self.computed.value)[-1]
+        return "" if last == self.weights.units * UNIT_ROWS else f"a row has {last} columns"
+
+    @property
+    def taken(self) -> ir.RankedTensorType:
+        return build.tensor_type([_PIECES * self.chosen * self.blocks * _PIECE], "i32")
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        return (0,)
+
+    @property
+    def whole(self) -> ir.RankedTensorType:
+        return build.tensor_type([self.weights.units, UNIT_ROWS], build.element(self.computed.value))
+
+    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+        hidden, elements, scales, ids, *others = given[:-1]
+        thread = threads.number
+        wave, lane = builder.assume(builder.uniform(thread // LANES), 0, self.threads // LANES - 1), thread % LANES
+        number, part = (wave // self.waves).here, (wave % self.waves).here
+        first = (workgroup * UNIT_ROWS).here
+        parts = self._hidden(builder.whole_buffer(hidden, [1]), thread)
+        place = composing.split((first + lane % UNIT_ROWS).value, build.static_sizes(self.computed.value))
+        loads = self._loads(others, place, threads.number)
+        k_tiles = Index.of(self.weights.k_tiles)
+        buffers = [packed_buffer(each, k_tiles) for each in self.weights.opened([elements, scales])]
+        rhs = Streamed((buffers[0], buffers[1]), self.weights.element, 1, STEPS)
+        rhs.unit = (self.weights.first(ids, number) + workgroup).here
+        lhs = _Row(self.lhs, self.chosen, number, self.chosen * self._padded)
+        for each in (rhs, lhs):
+            each.distribute(lane.here)
+        acc = self._multiplied(rhs, lhs, part, parts)
+        sums = _exchange(acc, wave, lane, UNIT_ROWS, self.threads // LANES)
+        products = _Products(sums, [], first, self.waves, UNIT_ROWS)
+        (out,) = threads.outs
+        stored = partial(_element, loads, place, products)
+        threads.keep([builder.inserted(out, [0, lane.here], 1, stored, thread < UNIT_ROWS)])
+
+    @property
+    def _padded(self) -> int:
+        """The blocks of a row, up to whole K tiles."""
+        return self.weights.k_tiles * STEPS * BLOCKS
+
+    def _hidden(self, source: ir.Value, thread: Index) -> list[tuple[Index, Values]]:
+        """Loads a thread's blocks of hidden activations, and returns them by their numbers."""
+        parts = []
+        for first in range(0, self.chosen * self._padded, self.threads):
+            entry = (thread + first).here
+            row, block = entry // self._padded, (entry % self._padded).here
+            is_there = builder.both(row < self.chosen, block < self.blocks)
+            at = select(is_there, (row * self.blocks + block) * _PIECE, BEYOND // 4)
+            step = self.chosen * self.blocks * _PIECE
+            parts.append((entry, [builder.load(source, [at + piece * step], _PIECE) for piece in range(_PIECES)]))
+        sched_barrier()
+        return parts
+
+    def _multiplied(self, rhs: Streamed, lhs: _Row, part: Index, parts: Sequence[tuple[Index, Values]]) -> Values:
+        """Returns the sum of a wave's K tiles, all of which are in flight while blocks are quantised."""
+        tiles = [part + first for first in range(0, self.weights.k_tiles, self.waves)]
+        there = [(tile, tile < self.weights.k_tiles) for tile in tiles]
+        flights = [_flight(rhs, rhs.first(*each)) for each in there]
+        builder.fence()
+        kinds = builder.byte_vector(MFMA.lane_bytes(self.lhs)), ir.IntegerType.get_signless(8)
+        for entry, words in parts:
+            with when(entry < self.chosen * self._padded):
+                code, scale = builder.call(QUANTISE, [builder.joined(words)], *kinds)
+                block = entry % self._padded
+                lhs.write(block, (entry // self._padded).here, block < self.blocks, code, scale)
+        builder.lds_barrier()
+        acc = builder.f32_zeros(VALUES)
+        for each, of_rhs in zip(there, flights, strict=True):
+            of_lhs = _flight(lhs, lhs.first(*each))
+            for step in range(STEPS):
+                acc = builder.scaled_mfma(MFMA, rhs.factors(of_rhs, step)[0], lhs.factors(of_lhs, step)[0], acc)
+        return [acc]
+
+
+def _flight(operand: InFlight, tile: Index) -> Flight:
+    """Returns scales and steps of a K tile."""
+    scales = operand.scales(tile)
+    flight = [scales, *(operand.step(tile, step) for step in range(STEPS))]
+    sched_barrier()
+    return flight
