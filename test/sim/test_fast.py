@@ -17,8 +17,9 @@ from mxcomp.sim.fast import jit
 from mxcomp.sim.fast.frame import MODE_SLOT, SCC_SLOT, SGPR_SLOTS, Env, Status
 from mxcomp.sim.fast.kernel import NAME, Segment, interrupts, kernel_text
 from mxcomp.sim.fast.matrix import forms, matrix_text
-from mxcomp.sim.instruction import EXEC, Dpp, Instruction, Operand
+from mxcomp.sim.instruction import EXEC, Dpp, Instruction, MemoryOperands, Operand
 from mxcomp.sim.semantics import SCALAR, VECTOR, unsupported
+from mxcomp.sim.semantics.memory import ATOMICS, parse
 from mxcomp.sim.semantics.table import VectorOp
 
 SPECIAL = {
@@ -79,19 +80,25 @@ class Bench:
 
     def __init__(self, instructions: Iterable[Instruction]) -> None:
         self.instructions: list[Instruction] = []
-        parts = []
+        parts: list[Segment] = []
         for number, i in enumerate(instructions):
             placed = i._replace(offset=64 * number)
-            barrier = Instruction(64 * number + 4, 4, "s_barrier", "SOPP")
+            barrier = Instruction(placed.end, 4, "s_barrier", "SOPP")
             self.instructions.append(placed)
-            parts.append(Segment(number, (placed, barrier)))
+            for segment in ((placed,), (barrier,)) if interrupts(i) else ((placed, barrier),):
+                parts.append(Segment(len(parts), segment))
         self._counts = np.zeros((len(parts), 2), np.int64)
         texts = [kernel_text(parts), *map(matrix_text, forms(self.instructions))]
         self._library = jit.Compiled(map(jit.compile_module, texts), NAME)
         self._call = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(self._library.address)
 
-    def run(self, i: Instruction, vectors: np.ndarray[Any, Any], scalars: np.ndarray[Any, Any]) -> None:
+    def run(
+        self, i: Instruction, vectors: np.ndarray[Any, Any], scalars: np.ndarray[Any, Any],
+        lds: np.ndarray[Any, Any] | None = None,
+    ) -> None:  # fmt: skip
         env = np.zeros(len(Env), np.int64)
+        if lds is not None:
+            env[Env.LDS], env[Env.LDS_BYTES] = lds.ctypes.data, lds.nbytes
         env[Env.PC], env[Env.BUDGET], env[Env.COUNTS] = i.offset, 2, self._counts.ctypes.data
         assert self._call(vectors.ctypes.data, scalars.ctypes.data, env.ctypes.data) == Status.BARRIER
 
@@ -158,3 +165,25 @@ def test_what_the_oracle_does() -> None:
     left = {name for name, op in VECTOR.items() if interrupts(vector_instruction(name, op))}
     allowed = ("v_exp_", "v_log_", "v_sin_", "v_cos_", "v_cvt_scalef32_2xpk16_", "v_cvt_scalef32_pk32_")
     assert all(name.startswith(allowed) for name in left), left
+
+
+def test_integer_atomics() -> None:
+    """Lanes one after another, four of them on each dword of LDS; old values are returned."""
+    names = [f"ds_{name}_rtn_{kind}" for kind, each in (
+        ("u32", "add sub rsub inc dec min max"), ("i32", "min max"), ("b32", "and or xor"),
+    ) for name in each.split()] + ["ds_wrxchg_rtn_b32"]  # fmt: skip
+    address, data, result = (Operand(256 + k) for k in range(3))
+    operands = MemoryOperands(address=address, data=data, result=result)
+    bench = Bench(Instruction(0, 8, name, "DS", (result,), (address, data), memory=operands) for name in names)
+    for i in bench.instructions:
+        op = parse(i.mnemonic)
+        assert op is not None
+        vectors, scalars = registers(3, 4).copy(), np.zeros(SGPR_SLOTS, np.uint32)
+        vectors[0], lds = np.arange(64) // 4 * 4, registers(4, 4)[0, :16].copy()
+        scalars[EXEC : EXEC + 2] = 0xFFFFFFFF, 0x7FFFFFFF
+        expected, old = lds.copy(), vectors[2].copy()
+        for lane in range(63):
+            before, x = int(expected[lane // 4]), int(vectors[1, lane])
+            expected[lane // 4], old[lane] = ATOMICS[op.atomic](before, x, 4) & 0xFFFFFFFF, before
+        bench.run(i, vectors, scalars, lds)
+        assert np.array_equal(lds, expected) and np.array_equal(vectors[2], old), i.mnemonic

@@ -11,8 +11,9 @@ from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.addresses import WRITTEN, Bound, Found, Space, base_pointer
 from mxcomp.sim.fast.frame import Env, Frame
+from mxcomp.sim.fast.scalar import exact
 from mxcomp.sim.fast.tracing import Untraceable
-from mxcomp.sim.semantics.memory import MemoryOp
+from mxcomp.sim.semantics.memory import INTEGER_ATOMICS, MemoryOp
 
 
 def _cell(row: ir.Value, lane: ir.Value, k: int = 0) -> ir.Value:
@@ -131,9 +132,6 @@ def _element(group: ir.Value, column: ir.Value, k: int, bits: int) -> ir.Value:
 # -- atomics: lanes one after another, in ascending order
 
 
-Combine = Callable[[Any, Any], Any]
-
-
 def _add_f32(old: ir.Value, x: ir.Value) -> ir.Value:
     b = old.builder
     total = ir.Value(b, b.fadd(old.bits(ir.single), x.bits(ir.single)))
@@ -154,31 +152,20 @@ def _add_bfloat_pair(old: ir.Value, x: ir.Value) -> ir.Value:
     return halves[0] | halves[1] << 16
 
 
-def _below(x: ir.Value, old: ir.Value) -> ir.Value:
-    return ir.Value(x.builder, x.builder.icmp_unsigned("<", x, old))
+_FLOATS: dict[str, Callable[[ir.Value, ir.Value], ir.Value]] = {"add_f32": _add_f32, "pk_add_bf16": _add_bfloat_pair}
 
 
-_COMBINE: dict[str, Combine] = {
-    "swap": lambda old, x: x,
-    "add": lambda old, x: old + x,
-    "sub": lambda old, x: old - x,
-    "and": lambda old, x: old & x,
-    "or": lambda old, x: old | x,
-    "xor": lambda old, x: old ^ x,
-    "umin": lambda old, x: _below(x, old).select(x, old),
-    "umax": lambda old, x: _below(old, x).select(x, old),
-    "smin": lambda old, x: (x < old).select(x, old),
-    "smax": lambda old, x: (x > old).select(x, old),
-    "add_f32": _add_f32,
-    "pk_add_bf16": _add_bfloat_pair,
-}
-"""The combining functions of 32-bit atomics; the others are left to the NumPy engine."""
+def _combined(op: MemoryOp, old: ir.Value, x: ir.Value) -> ir.Value:
+    """Returns what a 32-bit atomic stores; the others are left to the NumPy engine."""
+    if op.size == 4 and op.atomic in _FLOATS:
+        return _FLOATS[op.atomic](old, x)
+    if op.size != 4 or op.atomic not in INTEGER_ATOMICS:
+        raise Untraceable(f"atomic {op.atomic}")
+    found = INTEGER_ATOMICS[op.atomic](exact(old.builder, old), exact(old.builder, x), op.size)
+    return exact(old.builder, found).to(ir.i32)
 
 
 def update_lanes(frame: Frame, op: MemoryOp, bound: Bound, found: Found, active: ir.Value) -> None:
-    combine = _COMBINE.get(op.atomic)
-    if combine is None or op.size != 4:
-        raise Untraceable(f"atomic {op.atomic}")
     builder, base, result = frame.builder, base_pointer(frame, found.space), bound.get("result")
     if result is not None:
         with ir.each_lane(builder, active & ~found.inside) as lane:
@@ -186,7 +173,7 @@ def update_lanes(frame: Frame, op: MemoryOp, bound: Bound, found: Found, active:
     with ir.each_lane(builder, found.inside) as lane:
         address = found.at(frame, base, lane)
         old, operand = address.load(ir.i32), bound["data"].item(lane, ir.i32)
-        address.store(combine(old, operand))
+        address.store(_combined(op, old, operand))
         if found.space is Space.DEVICE:
             found.at(frame, frame.pointer(Env.WRITTEN), lane).store(ir.constant(ir.i32, 0x01010101))
         if result is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite import ir as llvm
+
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.frame import SCC_SLOT, Frame
 from mxcomp.sim.instruction import Instruction, Operand
@@ -42,8 +44,13 @@ class Condition(Exact):
         return other
 
     def select(self, if_true: Any, if_false: Any) -> Any:
-        exact = Exact(self.builder, None)
-        return exact.of(self.builder.select(self, exact.lift(if_true), exact.lift(if_false)))
+        chosen = (exact(self.builder, each) for each in (if_true, if_false))
+        return Exact(self.builder, self.builder.select(self, *chosen))
+
+
+def exact(builder: llvm.IRBuilder, value: Any) -> Exact:
+    """Returns a value, a condition or a number as a traced integer; values are not negative."""
+    return Exact(builder, Exact(builder, None).lift(value))
 
 
 def emit_scalar(frame: Frame, i: Instruction) -> None:
@@ -53,8 +60,8 @@ def emit_scalar(frame: Frame, i: Instruction) -> None:
     sources = [_read(frame, operand, letter) for operand, letter in zip(i.src, letters, strict=True)]
     results = op.function(*sources)
     values = results if isinstance(results, tuple) else (results,)
-    lifted = [ir.Value(builder, Exact(builder, None).lift(value)) for value in values]
-    cut = [value.to(ir.i64 if letter in "UE" else ir.i32) for value, letter in zip(lifted, op.dst, strict=False)]
+    kinds = [ir.i64 if letter in "UE" else ir.i32 for letter in op.dst]
+    cut = [exact(builder, value).to(kind) for value, kind in zip(values, kinds, strict=False)]
     for value, letter, operand in zip(cut, op.dst, i.dst, strict=False):
         frame.write(SCC_SLOT if letter == "c" else operand.code, value)
     if op.dst.endswith("!"):

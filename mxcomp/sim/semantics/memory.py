@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mxcomp.sim.semantics import small_floats as sf
-from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i8, i16, i32, i64, select, u8, u16, u32, u64
 from mxcomp.sim.semantics.valu_float import maximum, minimum
 
 Kind = Literal["load", "store", "atomic", "permute"]
@@ -241,11 +241,11 @@ def _add_bfloat_pair(old: int, operand: int, size: int) -> int:
     return int(sf.f32_to_bfloat(a + b).view(u32)[0])
 
 
-def _signed(x: int, size: int) -> int:
+def _signed(x: Any, size: int) -> Any:
     return (x ^ 1 << 8 * size - 1) - (1 << 8 * size - 1)
 
 
-ATOMICS: dict[str, Callable[[int, int, int], int]] = {
+INTEGER_ATOMICS: dict[str, Callable[[Any, Any, int], Any]] = {
     "swap": lambda old, x, size: x,
     "add": lambda old, x, size: old + x,
     "sub": lambda old, x, size: old - x,
@@ -253,12 +253,16 @@ ATOMICS: dict[str, Callable[[int, int, int], int]] = {
     "and": lambda old, x, size: old & x,
     "or": lambda old, x, size: old | x,
     "xor": lambda old, x, size: old ^ x,
-    "umin": lambda old, x, size: min(old, x),
-    "umax": lambda old, x, size: max(old, x),
-    "smin": lambda old, x, size: min(_signed(old, size), _signed(x, size)),
-    "smax": lambda old, x, size: max(_signed(old, size), _signed(x, size)),
-    "inc": lambda old, x, size: 0 if old >= x else old + 1,
-    "dec": lambda old, x, size: x if old == 0 or old > x else old - 1,
+    "umin": lambda old, x, size: select(old < x, old, x),
+    "umax": lambda old, x, size: select(old > x, old, x),
+    "smin": lambda old, x, size: select(_signed(old, size) < _signed(x, size), old, x),
+    "smax": lambda old, x, size: select(_signed(old, size) > _signed(x, size), old, x),
+    "inc": lambda old, x, size: select(old >= x, 0, old + 1),
+    "dec": lambda old, x, size: select((old == 0) | (old > x), x, old - 1),
+}
+"""The atomics of integers, in a form that a compiling engine can trace, as scalar functions are."""
+
+ATOMICS: dict[str, Callable[[int, int, int], int]] = INTEGER_ATOMICS | {
     "add_f32": _float(f32, lambda a, b: a + b),
     "min_f32": _float(f32, minimum),
     "max_f32": _float(f32, maximum),
