@@ -7,13 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.timing.chip import Launches
 from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.sim.timing.replay import steps_of
 from mxcomp.sim.timing.trace import Trace
-from mxcomp.sim.timing.workgroup import run
+from mxcomp.sim.timing.workgroup import first_issues
 
 _LEAST = 3
 """The least number of times that a wave reaches the head of a loop: a backward branch that is taken once is no loop."""
@@ -45,12 +44,8 @@ class Loop(NamedTuple):
 
 def of_launch(work: Examination, parameters: Parameters | None = None) -> Loop | None:
     """Returns the hottest loop of the workgroups that share a CU in a launch's first batch, or None."""
-    p = parameters or parameters_of(work.target)
-    latency, rate = (float(column[0]) for column in Launches.of([work]).rates(p, True))
     trace, _ = work.parts[-1]
-    issued = np.zeros(work.resident * trace.steps)
-    run(trace, work.resident, p.machine._replace(return_bytes=rate), latency, issued=issued)
-    return hottest(trace, issued)
+    return hottest(trace, first_issues(work, trace, parameters or parameters_of(work.target)))
 
 
 def hottest(trace: Trace, issued: NDArray[np.float64]) -> Loop | None:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.timing.chip import Launches
 from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.sim.timing.replay import steps_of
-from mxcomp.sim.timing.workgroup import run
+from mxcomp.sim.timing.workgroup import first_issues
 
 _MOST_EVENTS = 300_000
 
@@ -47,10 +46,7 @@ class Timeline:
         """Returns the timeline of the trace with the most steps. Raises SimulationError for an empty one."""
         p = parameters or parameters_of(work.target)
         trace, _ = max(work.parts, key=lambda part: part[0].steps)
-        rates = Launches.of([work]).rates(p, True)
-        issued = np.zeros(work.resident * trace.steps)
-        machine = p.machine._replace(return_bytes=float(rates.bytes[0]))
-        run(trace, work.resident, machine, float(rates.latency[0]), issued=issued)
+        issued = first_issues(work, trace, p)
         costs = Costs.of(trace.instructions)
         names = tuple(str(i) for i in trace.instructions)
         codes = np.concatenate(trace.codes * work.resident)

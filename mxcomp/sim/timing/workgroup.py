@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.timing.chip import Launches
 from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.fetch import Code
-from mxcomp.sim.timing.parameters import Machine
+from mxcomp.sim.timing.parameters import Machine, Parameters
 from mxcomp.sim.timing.replay import replay, steps_of
 from mxcomp.sim.timing.trace import Trace
 
@@ -139,6 +140,14 @@ def run(
         once(code)
         code = code.later()
     return once(code)
+
+
+def first_issues(work: Examination, trace: Trace, p: Parameters) -> NDArray[np.float64]:
+    """Returns the cycles of issue, float64[steps], of the workgroups that share a CU in a launch's first batch."""
+    latency, rate = (float(column[0]) for column in Launches.of([work]).rates(p, True))
+    issued = np.zeros(work.resident * trace.steps)
+    run(trace, work.resident, p.machine._replace(return_bytes=rate), latency, issued=issued)
+    return issued
 
 
 def _without(costs: Costs, free: frozenset[Unit]) -> Costs:
