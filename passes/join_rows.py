@@ -14,22 +14,26 @@ After, with operands that all of it is computed from:
     }
     %r = tensor.expand_shape %written#2 …
 
-Rotations are then no dispatch of their own, nor is cutting values out of a product with queries and keys.
+Rotations are then no dispatch of their own, nor is cutting values out of a product with queries and keys. Where
+attention of these queries to the caches follows, its kernel does all of it (`mxcomp.ukernels.attention_rotated`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from iree.compiler import ir
 
 from mxcomp.mlir import attributes, build, composing, graph
-from mxcomp.mlir.attributes import ROWS
+from mxcomp.mlir.attributes import DECODE, ROWS
 from mxcomp.options import Options
 from mxcomp.packing import elementwise, standing
 from mxcomp.passes import join_rotations
 from mxcomp.ukernels import builder
+from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_rotated import CACHES, RotatedDecode
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.rotated_rows import Element, RotatedRows
 from mxcomp.ukernels.rows import Rows
@@ -45,7 +49,9 @@ def run(module: ir.Operation, options: Options) -> None:
     """Joins writing of rows below `module` with what computes them."""
     if options.reference:
         return
-    written = [op for op in graph.walk(module, bodies=False) if ROWS in op.attributes]
+    for op in _with_attribute(module, DECODE):
+        graph.erase_dead(_region(op))  # of a kernel in whose place is one that packs
+    written = _with_attribute(module, ROWS)
     for roots in list(join_rotations.found(module)):
         for op in written:
             if _joins(op, roots):
@@ -54,6 +60,12 @@ def run(module: ir.Operation, options: Options) -> None:
                 break
     for op in written:
         del op.attributes[ROWS]
+    for op in _with_attribute(module, DECODE):
+        del op.attributes[DECODE]
+
+
+def _with_attribute(module: ir.Operation, name: str) -> list[ir.Operation]:
+    return [op for op in graph.walk(module, bodies=False) if name in op.attributes]
 
 
 def _new(op: ir.Operation) -> list[ir.Value]:
@@ -104,21 +116,86 @@ def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
     caches = list(op.operands)[rows.caches + 1 :]
     table = list(op.operands)[rows.caches]
     size = _count(other) // rows.groups
-    with ir.InsertionPoint(region), standing.named(region, "cache", "rows"):
+    reader = _attention(region, other, rows, size)
+    before = region if reader is None else _region(reader)
+    with ir.InsertionPoint(before), standing.named(region, "cache", "rows"):
         taken = [elementwise.flat(leaf) for leaf in leaves]
         kinds = [ir.RankedTensorType(value.type) for value in taken]
         kernel = RotatedRows.of(rows, size, kinds, [_element(value, numbers) for value in results])
-        made = standing.dispatch(
-            kernel, [*taken, table], kernel.result_types(rows.groups), kernel.threads, [*caches, None]
-        )
-        *written, computed = made
-        value = build.reshaped(computed, build.static_sizes(other))
-    other.replace_all_uses_with(value)
-    for before, after in zip(region.results, written, strict=True):
-        before.replace_all_uses_with(after)
-    operands = list(op.operands)
+        if reader is not None:
+            written = _with_attention(reader, kernel, [*taken, table], region)
+        else:
+            *written, computed = standing.dispatch(
+                kernel, [*taken, table], kernel.result_types(rows.groups), kernel.threads, [*caches, None]
+            )
+            other.replace_all_uses_with(build.reshaped(computed, build.static_sizes(other)))
+    for old, new_ in zip(region.results, written, strict=True):
+        old.replace_all_uses_with(new_)
+    operands = [*op.operands, *([] if reader is None else list(reader.operands)[: 1 + CACHES])]
+    if reader is not None:
+        graph.erase_dead(before)
     graph.erase_dead(region)
     graph.erase_unused([*operands, *results])
+
+
+def _attention(region: ir.Operation, other: ir.Value, rows: Rows, size: int) -> ir.Operation | None:
+    """Returns attention that alone reads the other rotation, and the caches before anything else does."""
+    users = list(graph.readers(other, _VIEWS))
+    found = users[0] if users and DECODE in users[0].attributes else None
+    if found is None or len(users) > 1 or rows.caches != CACHES or rows.format:
+        return None
+    kernel, of_caches, own = _decode(found), list(found.operands)[1 : 1 + CACHES], _region(found)
+    sources = [graph.look_through(each, _VIEWS) for each in (found.operands[0], *of_caches)]
+    if own.block != region.block or {*sources[1:]} != {*region.results} or sources[0] != other:
+        return None
+    behind = (graph.in_block(user, own.block) for each in region.results for user in graph.readers(each, _VIEWS))
+    if any(each != own and each.is_before_in_block(own) for each in behind):
+        return None
+    ours = size, rows.groups, rows.length, rows.size
+    is_alike = (kernel.rows * kernel.size, kernel.heads // kernel.group, kernel.keys, kernel.size) == ours
+    parts = rows.groups * rows.length * rows.size / kernel.workgroups
+    return found if is_alike and parts >= 2 and parts.is_integer() else None
+
+
+def _decode(op: ir.Operation) -> Decode:
+    return attributes.typed(Decode, attributes.to_python(op.attributes[DECODE])["kernel"])
+
+
+def _with_attention(
+    reader: ir.Operation, rows: RotatedRows, operands: list[ir.Value], region: ir.Operation
+) -> list[ir.Value]:
+    """Builds attention that rotates, in the place of one that reads what is rotated; returns caches."""
+    own, functions = _region(reader), attributes.to_python(reader.attributes[DECODE])["functions"]
+    sources = [graph.look_through(each, _VIEWS) for each in list(reader.operands)[1 : 1 + CACHES]]
+    order = [list(region.results).index(each) for each in sources]
+    elements = (*(rows.elements[i] for i in order), rows.elements[-1])
+    kernel = RotatedDecode(_decode(reader), replace(rows, elements=elements, functions=functions))
+    made = [ir.RankedTensorType(each.type) for each in own.results]
+    (op,) = _with_attribute(region, ROWS)
+    caches = [list(op.operands)[rows.caches + 1 + i] for i in order]
+    kinds = kernel.of_all(made)
+    inits = [build.reshaped(each, kind.shape) for each, kind in zip(caches, kinds, strict=False)]
+    others = list(reader.operands)[1 + CACHES : -len(made)]
+    with standing.named(own, "attention", "attention"):
+        results = standing.dispatch(
+            kernel, [*operands, *others], kinds, kernel.threads, [*inits, *(None for _ in made)], along=kernel.along
+        )
+    for before, after in zip(own.results, results[CACHES:], strict=True):
+        before.replace_all_uses_with(after)
+    for op in reversed(_views(region, own)):
+        op.move_after(own)
+    written = [
+        build.reshaped(each, ir.RankedTensorType(region.results[i].type).shape)
+        for i, each in zip(order, results, strict=False)
+    ]
+    return [written[order.index(i)] for i in range(CACHES)]
+
+
+def _views(of: ir.Operation, before: ir.Operation) -> list[ir.Operation]:
+    """Returns the views of an operation's results before another one, in order."""
+    ops = [view.operation for view in of.block.operations if view.operation.name in _VIEWS]
+    is_early = [op for op in ops if of.is_before_in_block(op) and op.is_before_in_block(before)]
+    return [op for op in is_early if graph.look_through(op.operands[0], _VIEWS) in list(of.results)]
 
 
 def _element(result: ir.Value, numbers: Mapping[ir.Value, int]) -> Element:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from iree.compiler import ir
@@ -44,7 +44,7 @@ from mxcomp.matching.positions import Guard
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.assumptions import Range, assume
-from mxcomp.mlir.attributes import PACKS
+from mxcomp.mlir.attributes import DECODE, PACKS
 from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention import Stored
@@ -163,6 +163,9 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     """Builds a dispatch, and where its results are parts one that combines them."""
     with standing.named(op, "attention", "attention"):
         parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+    if kernel.may_rotate:
+        entries = {"kernel": asdict(kernel), "functions": ""}
+        standing.placeholder(parts[0]).attributes[DECODE] = attributes.from_python(entries)
     _may_pack(parts[0], kernel, tile=[], llvm_func_attrs={})
     if kernel.result:
         return build.reshaped(parts[0], result.shape)

@@ -113,6 +113,15 @@ class Stored:
             step *= size or 0
         return 0
 
+    def has_heads(self, group: int, inner: tuple[str, ...]) -> bool:
+        """Returns whether groups of so many heads follow one another in it, each with these axes, and nothing else."""
+        outer = self.subscripts[: -len(inner)]
+        strides = [group * math.prod(each.extent or 0 for each in outer[i + 1 :]) for i in range(len(outer))]
+        in_order = [(each.axis, each.stride) for each in outer] == [("n", stride) for stride in strides]
+        is_inner = [(each.axis, each.stride) for each in self.subscripts[len(outer) :]] == [(axis, 1) for axis in inner]
+        is_whole = self.sizes == tuple(each.extent for each in self.subscripts) and not self.offset
+        return in_order and is_inner and is_whole and not self.format
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -238,9 +247,13 @@ class Operand:
         steps = [1 if size is None else size for size in (*stored.sizes[1:], 1)]
         static = [None if None in stored.sizes[i + 1 :] else math.prod(steps[i:]) for i in range(len(sizes))]
         static = [1] if stored.is_flat else static
-        self._buffer, start = builder.whole(builder.whole_buffer(value, static))
+        self._buffer, start = self._memory(value, static)
         self._start = start + stored.offset
         self._steps = [reduce(times, sizes[i + 1 :], Index.of(1)) for i in range(len(sizes))]
+
+    def _memory(self, value: ir.Value, strides: Sequence[int | None]) -> tuple[ir.Value, Index]:
+        """Returns the memory that it is in, and where it begins."""
+        return builder.whole(builder.whole_buffer(value, strides))
 
     def place(self, **axes: Index) -> Index:
         """Returns the index of the element with these subscripts. Those that are not given are 0."""

@@ -8,8 +8,10 @@ enough heads, it has all waves of one, which combine theirs through LDS.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
@@ -127,6 +129,15 @@ class Decode:
         return is_whole and is_unit and self.result in ("bf16", "f16")
 
     @property
+    def may_rotate(self) -> bool:
+        """Whether workgroups may compute queries, and the new rows of keys and values, themselves: of one token, whose
+        heads follow one another in operands of known sizes, and are stored as they are multiplied."""
+        is_plain = self.queries == 1 and self.size == self.value_size and self.pages is None
+        is_known = not any(None in stored.sizes for stored in self.inputs)
+        is_in_order = self.query.has_heads(1, ("d",)) and self.key.has_heads(self.group, ("l", "d"))
+        return is_plain and is_known and is_in_order and self.value.has_heads(self.group, ("l", "v"))
+
+    @property
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
         return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{builder.digest(self)}"
@@ -156,17 +167,44 @@ class Decode:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)
         kinds = [*(each.type for each in self.inputs), *results]
-        write, brought = _writer(self), {QUANTISE: quantise_type()} if self.packed else None
+        write, brought = writer(self), {QUANTISE: quantise_type()} if self.packed else None
         return standing.module(
             self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), brought=brought
         )
 
 
+Rows: TypeAlias = Callable[[], tuple[Sequence[Index], Sequence[Index]]]
+
+
+class NewRow(Protocol):
+    """The row of keys and values, and the queries, of a head that a workgroup computes itself."""
+
+    def operands(self, totals: Mapping[str, int]) -> list[Operand]:
+        """Returns queries, keys and values."""
+
+    def make(self, head: Index) -> None:
+        """Computes a thread's part of a head's; in registers."""
+
+    def keep(self) -> None:
+        """Gives them to all threads of the workgroup, and stores the row if that is for this one to do."""
+
+    def is_stored(self, row: Index, is_there: ir.Value) -> ir.Value:
+        """Returns whether a row that may be there is read from memory."""
+
+    def put(self, loaded: Values, start: Index, rows: Rows, column: Index, quarter: Index) -> Values:
+        """Returns what a lane has loaded of a step, which starts with this key, with the new row in its place.
+
+        `rows` returns those of keys and of values that it has.
+        """
+
+
 class _Decode:
     """Writes the kernel."""
 
-    def __init__(self, spec: Decode, workgroup: Index, given: Values, threads: Threads) -> None:
-        self.spec, self.threads = spec, threads
+    def __init__(
+        self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
+    ) -> None:
+        self.spec, self.threads, self.new = spec, threads, new
         self.pieces = Pieces.of(spec.value_size)
         lane, self.wave = threads.number % LANES, builder.uniform(threads.number // LANES)
         self.column, self.quarter = (lane % COLUMNS).here, (lane // COLUMNS).here
@@ -174,8 +212,10 @@ class _Decode:
         self.head, split = (number_ // spec.splits).here, (number_ % spec.splits).here
         self.is_first = builder.both(split < 1, self.quarter < 1)
         totals = {"n": spec.heads, "t": spec.queries}
-        inputs = [Operand(each, value, totals) for each, value in zip(spec.inputs, given, strict=False)]
-        self.query, key, value, *others = inputs
+        made = [] if new is None else new.operands(totals)
+        stored = spec.inputs[len(made) :]
+        inputs = [Operand(each, value, totals) for each, value in zip(stored, given, strict=False)]
+        self.query, key, value, *others = [*made, *inputs]
         narrow = [1 if each.stored.scales else 0 for each in (key, value)]
         scales, others = others[: sum(narrow)], others[sum(narrow) :]
         self.table: Operand | None = None
@@ -228,6 +268,11 @@ class _Decode:
 
     def write(self) -> None:
         spec = self.spec
+        is_prefetched, first = spec.size + spec.value_size <= _PREFETCHED, Values()
+        if self.new is not None:
+            self.new.make(self.head)
+            first = self._load(Index.of(0)) if is_prefetched else first
+            self.new.keep()
         queries = [self._load_queries(fragment) for fragment in range(spec.fragments)]
         state = [
             value
@@ -242,10 +287,10 @@ class _Decode:
         def alone(step: Index, carried: Values) -> list[Values]:
             return [self._multiply(step, queries, self._load(step), carried)]
 
-        if spec.size + spec.value_size > _PREFETCHED:
-            (state,) = loop(self.count, alone, state)
+        if is_prefetched:
+            _, state = loop(self.count, turn, first or self._load(Index.of(0)), state)
         else:
-            _, state = loop(self.count, turn, self._load(Index.of(0)), state)
+            (state,) = loop(self.count, alone, state)
         self._store(State.each(state, self.spec.fragments))
 
     def _load_queries(self, fragment: int) -> Values:
@@ -261,18 +306,26 @@ class _Decode:
         is_there, start = step < self.count, ((self.first + step) * KEYS).here
         pages = self._ids(step) if ids is None else ids
         loaded: Values = []
-        for half in range(2):
-            row = self.key.row(self._clamped(start + self.column + half * COLUMNS), is_there, pages[half:])
-            loaded += self.key.load_row(row, self.quarter, self.spec.size)
+        keys, rows = self._rows(start)
+        for half, row in enumerate(keys):
+            of_row = self.key.row(row, self._is_stored(row, is_there), pages[half:])
+            loaded += self.key.load_row(of_row, self.quarter, self.spec.size)
         self.loaded_keys = len(loaded)
-        rows = [self._clamped(start + key) for key in attention.keys_of_lane(self.quarter)]
-        places = [self.value.row(row, is_there, pages[i // 4 :]) for i, row in enumerate(rows)]
+        places = [self.value.row(row, self._is_stored(row, is_there), pages[i // 4 :]) for i, row in enumerate(rows)]
         loaded += self.value.load_values(places, self.column, self.pieces)
         self.loaded = len(loaded)
         for of_fragment in self.of_masks:
             for each, place in zip(self.others.mask, of_fragment, strict=True):
                 loaded.append(each.load_mask(select(is_there, place, each.beyond), rows, self.is_even))
         return loaded + (self._ids(step + 1) if pages else [])
+
+    def _rows(self, start: Index) -> tuple[list[Index], list[Index]]:
+        """Returns the two rows of keys, and the eight of values, that a lane has of the step with this first key."""
+        keys = [self._clamped(start + self.column + half * COLUMNS) for half in range(2)]
+        return keys, [self._clamped(start + key) for key in attention.keys_of_lane(self.quarter)]
+
+    def _is_stored(self, row: Index, is_there: ir.Value) -> ir.Value:
+        return is_there if self.new is None else self.new.is_stored(row, is_there)
 
     def _ids(self, step: Index) -> Values:
         """Returns the pages of both halves of a step's keys, none of which is divided."""
@@ -292,6 +345,9 @@ class _Decode:
 
     def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
         """Multiplies 32 keys, and returns the state that the loop carries."""
+        if self.new is not None:
+            start = ((self.first + step) * KEYS).here
+            loaded = self.new.put(loaded, start, partial(self._rows, start), self.column, self.quarter)
         keys = self.key.factors(loaded[: self.loaded_keys], self.spec.size)
         masks = loaded[self.loaded : len(loaded) - 2] if self.table is not None else loaded[self.loaded :]
         values = self.value.values(loaded[self.loaded_keys : self.loaded], self.pieces)
@@ -359,8 +415,10 @@ class _Whole(_Decode):
     In LDS runs of a row's sums that a lane has are a piece apart, so that lanes meet no bank twice.
     """
 
-    def __init__(self, spec: Decode, workgroup: Index, given: Values, threads: Threads) -> None:
-        super().__init__(spec, workgroup, given, threads)
+    def __init__(
+        self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
+    ) -> None:
+        super().__init__(spec, workgroup, given, threads, new)
         self.run = 4 * self.pieces.width
         self.row = spec.value_size // self.run * (self.run + _PIECE)
         self.parts = builder.lds(spec.splits * spec.rows * self.row, "f32")
@@ -419,9 +477,11 @@ class _Whole(_Decode):
 class _Packed(_Whole):
     """Writes the kernel of such workgroups that quantise their results."""
 
-    def __init__(self, spec: Decode, workgroup: Index, given: Values, threads: Threads) -> None:
+    def __init__(
+        self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
+    ) -> None:
         head = workgroup % UNIT_ROWS * (spec.workgroups // UNIT_ROWS) + workgroup // UNIT_ROWS
-        super().__init__(spec, head.here, given, threads)
+        super().__init__(spec, head.here, given, threads, new)
 
     def _finish(self) -> None:
         """Stores blocks, of which each lane of a quad makes a quarter."""
@@ -436,5 +496,6 @@ class _Packed(_Whole):
         self.threads.keep(outs)
 
 
-def _writer(spec: Decode) -> type[_Decode]:
+def writer(spec: Decode) -> type[_Decode]:
+    """Returns what writes a kernel."""
     return _Packed if spec.packed else _Whole if spec.result else _Decode

@@ -73,7 +73,7 @@ class RotatedRows(Rows):
         other = self._with(other, [0], self.other, thread, element)
         if self.format:
             return [*self._quantised(thread, workgroup, taken, table, caches), other]
-        place = self._place(table, workgroup, Index.of(0)).here
+        place = self.place(table, workgroup).here
         is_here = place < self.length
         at: list[Index | int] = [0, builder.select(is_here, place, 0)]
         first = workgroup * self.size

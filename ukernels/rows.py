@@ -137,7 +137,7 @@ class Rows:
 
         def put(item: Index, caches: Values) -> list[Values]:
             row, piece = item // lanes, item % lanes
-            place = (self._place(table, group, row) + part * -places).here
+            place = (self.place(table, group, row) + part * -places).here
             is_here = place < places
             is_part: list[Index | int] = [0, builder.select(is_here, place, 0)]
             values = [value for of in new for value in self._stored(of, item * self.piece + first, alignment)]
@@ -150,8 +150,9 @@ class Rows:
         (made,) = builder.loop(Index.of(self.rows * lanes), put, outs, start=thread, step=self.threads)
         return made
 
-    def _place(self, table: ir.Value, group: Index, row: Index) -> Index:
+    def place(self, table: ir.Value, group: Index, row: Index | int = 0) -> Index:
         """Returns the position of a row, from a signed integer."""
+        row = Index.of(row)
         number = group // self.sharing * (self.rows if self.by_row else 1) + (row if self.by_row else 0)
         if self.table == 1:
             number = Index.of(0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import is_dataclass
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
@@ -20,7 +22,7 @@ def to_python(attribute: ir.Attribute) -> Any:
             return {named.name: to_python(named.attr) for named in attribute}
         case ir.ArrayAttr():
             return [to_python(item) for item in attribute]
-        case ir.StringAttr() | ir.IntegerAttr() | ir.BoolAttr():
+        case ir.StringAttr() | ir.IntegerAttr() | ir.BoolAttr() | ir.FloatAttr():
             return attribute.value
         case ir.UnitAttr():
             return True
@@ -30,12 +32,12 @@ def to_python(attribute: ir.Attribute) -> Any:
 
 
 def from_python(value: Any) -> ir.Attribute:
-    """Inverts `to_python` for everything but types; attributes stay as they are."""
+    """Inverts `to_python` for everything but types; attributes stay as they are, and entries that are None go."""
     match value:
         case ir.Attribute():
             return value
         case dict():
-            return ir.DictAttr.get({key: from_python(item) for key, item in value.items()})
+            return ir.DictAttr.get({key: from_python(item) for key, item in value.items() if item is not None})
         case list() | tuple():
             return ir.ArrayAttr.get([from_python(item) for item in value])
         case bool():
@@ -44,7 +46,20 @@ def from_python(value: Any) -> ir.Attribute:
             return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
         case str():
             return ir.StringAttr.get(value)
+        case float():
+            return ir.FloatAttr.get(ir.F64Type.get(), value)
     raise TypeError(f"cannot make an attribute of {value!r}")
+
+
+def typed(kind: Any, value: Any) -> Any:
+    """Returns plain Python as what it was made from by `dataclasses.asdict`: of a class, or of a field's type."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: typed(hints[name], item) for name, item in value.items()})
+    kinds = [each for each in get_args(kind) if each not in (Ellipsis, NoneType)]
+    if get_origin(kind) is tuple:
+        return tuple(typed(kinds[0], item) for item in value)
+    return typed(kinds[0], value) if kinds else value
 
 
 def encoding(operand: int, types: Sequence[str], maps: list[ir.AffineMap], sizes: list[int | None]) -> ir.Attribute:
@@ -115,6 +130,10 @@ UNSIGNED_RESULTS = "mxcomp.unsigned_results"
 
 PACKS = "mxcomp.packs"
 """The attribute of a placeholder with a kernel that also quantises and packs its result, and the number of threads."""
+
+DECODE = "mxcomp.decode"
+"""The attribute of a placeholder with the fields of its kernel (`ukernels/attention_decode.py`), and functions that it
+calls, until rotations are joined."""
 
 ROWS = "mxcomp.rows"
 """The attribute of a placeholder with the fields of its kernel (`ukernels/rows.py`), until rotations are joined."""

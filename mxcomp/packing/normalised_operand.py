@@ -14,7 +14,7 @@ from mxcomp.layout.units import MFMA, STEPS, UNIT_ROWS
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.assumptions import Range, assume, assumed
-from mxcomp.mlir.attributes import PACKS
+from mxcomp.mlir.attributes import DECODE, PACKS
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.ukernels.brought import CODE_BYTES
@@ -101,6 +101,10 @@ def _by_maker(
             completed, operands, results, entries["threads"], along=tuple(along),
             llvm_func_attrs=entries["llvm_func_attrs"], tile=entries["tile"],
         )  # fmt: skip
+    if DECODE in maker.attributes:
+        decode = attributes.to_python(maker.attributes[DECODE])
+        decode = {"kernel": decode["kernel"] | {"packed": True}, "functions": completed.functions}
+        standing.placeholder(packed[0]).attributes[DECODE] = attributes.from_python(decode)
     return _as_packed(packed, layout, (units, (problem.k or 0) // k_tile))
 
 

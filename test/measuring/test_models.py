@@ -164,7 +164,7 @@ def test_models(config: dict[str, Any], tmp_path: Path, capfd: Any) -> None:
     assert token.piece == TOKEN and token.us == pytest.approx(sum(each.count * each.us for each in parts))
     assert token.tokens_per_second == pytest.approx(2e6 / token.us)
     assert all(each.us > each.floor_us and each.matmuls > 0 for each in parts if each.piece != "head")
-    assert all(each.attention > 0 and each.cache > 0 for each in parts if each.piece != "head")
+    assert all(each.attention > 0 for each in parts if each.piece != "head")
     assert list(tmp_path.glob("*.png"))
     assert bench.main(arguments) == 0
     assert capfd.readouterr().out == table

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -42,8 +44,8 @@ class Step(torch.nn.Module):
 @pytest.mark.parametrize(
     "batch, heads, groups, size, position, format",
     [
-        (1, 4, 2, 64, 5, ""),
         (1, 4, 2, 64, 5, "E4M3"),
+        pytest.param(1, 4, 2, 64, 5, "", marks=pytest.mark.slow),
         pytest.param(3, 8, 8, 128, 31, "", marks=pytest.mark.slow),
         pytest.param(2, 64, 4, 80, 0, "", marks=pytest.mark.slow),
         pytest.param(3, 32, 8, 128, 31, "E2M1", marks=pytest.mark.slow),
@@ -61,6 +63,81 @@ def test_bits_of_pytorch(batch: int, heads: int, groups: int, size: int, positio
     found = program.run(*(array(each) for each in given))
     for value, expected in zip(found, step(*given), strict=True):
         assert (value.astype("float32") == expected.float().numpy()).all()
+
+
+class Attending(Step):
+    """Attention of queries to what is in the caches.
+
+    `returns_queries`: these are a result as well, for which a dispatch stores them.
+    """
+
+    def __init__(self, case: Case, returns_queries: bool = False) -> None:
+        super().__init__(case.heads, case.groups, case.size)
+        self.case, self.returns_queries = case, returns_queries
+        if case.is_packed:
+            self.o_proj = torch.nn.Linear(case.heads * case.size, 64, bias=False, dtype=case.dtype)
+
+    def forward(self, qkv: torch.Tensor, position: torch.Tensor, *caches: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        queries, *stored = super().forward(qkv, position, *caches)
+        behind = position[:, None] - torch.arange(self.case.length)
+        seen = (behind >= 0) & (behind < (self.case.window or self.case.length))
+        made = torch.nn.functional.scaled_dot_product_attention(
+            queries, *stored, attn_mask=seen[None, None], enable_gqa=True
+        )
+        if self.case.is_packed:
+            made = self.o_proj(made.transpose(1, 2).flatten(2))
+        return (made, *stored, *[queries] * self.returns_queries)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sequences, heads of queries and of keys, their size, slots of a cache, how many of them a query sees, and whether
+    a product in MXFP4 is behind."""
+
+    batch: int
+    heads: int
+    groups: int
+    size: int
+    length: int
+    position: int
+    window: int = 0
+    dtype: torch.dtype = torch.bfloat16
+    is_packed: bool = False
+
+    def check(self) -> None:
+        """Compares the bits of attention that computes queries and rows with those of two dispatches."""
+        torch.manual_seed(self.length)
+        qkv = torch.randn(self.batch, 1, (self.heads + 2 * self.groups) * self.size, dtype=self.dtype)
+        caches = (torch.randn(self.batch, self.groups, self.length, self.size, dtype=self.dtype) for _ in range(2))
+        given = qkv, torch.tensor([self.position]), *caches
+        found = []
+        for returns_queries in (False, True):
+            torch.manual_seed(0)
+            model = Attending(self, returns_queries)
+            mxcomp.torch.replace_linears(model, "f4E2M1FN", "f4E2M1FN")
+            program = mxcomp.torch.compile(model, given, strict=True)
+            found.append(program.run(*(array(each) for each in given)))
+            parts = [launch.part for launch in program.report.launches]
+            assert parts[: 1 + returns_queries] == ["rows"] * returns_queries + ["attention"]
+        for one, other in zip(*found, strict=False):
+            assert (one.view("uint16") == other.view("uint16")).all()
+        for cache, expected in zip(found[0][1:], model(*given)[1:3], strict=True):
+            assert (cache.astype("float32") == expected.float().numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(1, 4, 2, 64, 64, 37),
+        pytest.param(Case(1, 8, 2, 128, 544, 543), marks=pytest.mark.slow, id="parts"),
+        pytest.param(Case(3, 4, 2, 96, 96, 0), marks=pytest.mark.slow, id="sequences"),
+        pytest.param(Case(2, 16, 2, 80, 128, 100, 48, torch.float16), marks=pytest.mark.slow, id="window"),
+        pytest.param(Case(2, 3, 3, 160, 61, 60), marks=pytest.mark.slow, id="long rows"),
+        pytest.param(Case(16, 32, 8, 128, 70, 37, is_packed=True), marks=pytest.mark.slow, id="packed"),
+    ],
+)
+def test_attention_computes_them(case: Case) -> None:
+    case.check()
 
 
 def test_tables_of_many_rows() -> None:
