@@ -25,7 +25,7 @@ What packs an operand for some of the versions only, as others quantise it thems
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -51,7 +51,11 @@ def run(module: ir.Operation, options: Options) -> None:
         return
     inner = {choice.operands[2].owner.operation for choice in choices}
     executables = graph.executables(module)
-    chains = [_chain(choice, executables) for choice in choices if choice not in inner]  # not parts of others
+    together = dict[tuple[_Version, ...], list[ir.Operation]]()
+    for choice in choices:
+        if choice not in inner:  # not parts of others
+            together.setdefault(tuple(_versions(choice)[0]), []).append(choice)
+    chains = [_chain(versions, of, executables) for versions, of in together.items()]
     _skip_packing(chains, executables)
 
 
@@ -94,15 +98,19 @@ class _Chain:
     conditions: list[ir.Value | None]
 
 
-def _chain(choice: ir.Operation, executables: _Executables) -> _Chain:
-    versions, choices = _versions(choice)
+def _chain(versions: Sequence[_Version], results: Sequence[ir.Operation], executables: _Executables) -> _Chain:
+    """Chains versions, of whose results these operations choose."""
     conditions, calls = [version.condition for version in versions], list[ir.Operation]()
+    choice = graph.in_order(results)[0]
     with choice.location, ir.InsertionPoint(choice):
         runs = _exclusive(conditions)
         for version, active in reversed(list(zip(versions, runs, strict=True))):
             _make_optional(_executable(version.call, executables), version.call, is_tied=bool(calls))
-            calls.append(_called(version.call, active, calls[-1].results[0] if calls else None))
-    choice.results[0].replace_all_uses_with(calls[-1].results[0])
+            calls.append(_called(version.call, active, list(calls[-1].results) if calls else ()))
+    choices = [op for each in results for op in _versions(each)[1]]
+    for each in results:
+        number = ir.OpResult(each.operands[1]).result_number
+        each.results[0].replace_all_uses_with(calls[-1].results[number])
     for op in (*choices, *(version.call for version in versions)):
         op.erase()
     return _Chain(calls[::-1], conditions)
@@ -153,14 +161,13 @@ def _make_optional(executable: ir.Operation, call: ir.Operation, is_tied: bool) 
         finish.operands[0] = arith.MulIOp(finish.operands[0], runs).result
     if is_tied:
         (function,) = (op for op in graph.walk(executable) if op.name == "func.func")
-        _make_read_write(function)
+        _make_read_write(function, len(call.results))
 
 
-def _make_read_write(function: ir.Operation) -> None:
-    """Lets a function read what it writes, as for a result that is tied to an operand."""
-    arguments = function.regions[0].blocks[0].arguments
-    written = arguments[len(arguments) - 1]
-    pending = [written]
+def _make_read_write(function: ir.Operation, results: int) -> None:
+    """Lets a function read what it writes, as for results that are tied to operands."""
+    arguments = list(function.regions[0].blocks[0].arguments)
+    pending: list[ir.Value] = arguments[len(arguments) - results :]
     while pending:
         value = pending.pop()
         value.set_type(ir.Type.parse(str(value.type).replace("<writeonly:", "<readwrite:")))
@@ -170,12 +177,13 @@ def _make_read_write(function: ir.Operation) -> None:
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, []))
 
 
-def _called(call: ir.Operation, active: ir.Value, written: ir.Value | None = None) -> ir.Operation:
-    """Copies the dispatch with workgroups only if `active` is 1, writing to `written` if given."""
-    if written is None:
+def _called(call: ir.Operation, active: ir.Value, written: Sequence[ir.Value] = ()) -> ir.Operation:
+    """Copies the dispatch with workgroups only if `active` is 1, writing to what is `written` if given."""
+    if not written:
         return dispatches.with_operands(call, [active])
-    tied = dispatches.tied([dispatches.arguments(call)])
-    return dispatches.with_operands(call, [active], [written], dispatches.result_dims(call), tied_operands=tied)
+    first = dispatches.arguments(call)
+    tied = dispatches.tied(range(first, first + len(written)))
+    return dispatches.with_operands(call, [active], written, dispatches.result_dims(call), tied_operands=tied)
 
 
 def _skip_packing(chains: list[_Chain], executables: _Executables) -> None:

@@ -505,8 +505,8 @@ class _Packed(_Prefill):
     """
 
     def _rows(self) -> Index:
-        (multiple,) = builder.call(MULTIPLE, [], ir.IndexType.get())
-        return ((self.queries + Index.of(multiple) + -1) // Index.of(multiple)).times(Index.of(multiple))
+        multiple = Index.of(*builder.call(MULTIPLE, [self.queries.value], ir.IndexType.get()))
+        return ((self.queries + multiple + -1) // multiple).times(multiple)
 
     def _keep(self, shares: ir.Value) -> None:
         spec, outs, count = self.spec, self.threads.outs, BLOCK // GROUPS // 2

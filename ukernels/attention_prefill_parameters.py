@@ -190,8 +190,7 @@ class Parameters:
     @property
     def may_pack(self) -> bool:
         """Whether results may be packed: two groups of lanes have whole blocks of each query."""
-        is_static = self.heads is not None and self.queries is not None
-        return is_static and self.result in ("bf16", "f16") and self.value_size % (GROUPS * BLOCK) == 0
+        return self.heads is not None and self.result in ("bf16", "f16") and self.value_size % (GROUPS * BLOCK) == 0
 
     @property
     def blocks(self) -> int:

@@ -13,7 +13,7 @@ from mxcomp.ukernels.waves import BLOCK
 QUANTISE, ACTIVATE, SUM, NORMALISE = "quantise", "activate", "sum", "normalise"
 """The names of functions that quantise a block, make hidden activations, add up a part of a row, and normalise it."""
 BLOCKS_IN_ROW, MULTIPLE = "blocks", "multiple"
-"""The names of functions that return the blocks of a row, and what the number of rows is padded to."""
+"""The names of functions that return the blocks of a row, and of what so many rows are padded to a multiple."""
 
 CODE_BYTES, _WORD_BITS = 16, 32
 """The bytes of a block's elements of 4 bits; and the bits of a word."""
@@ -27,5 +27,6 @@ def quantise_type() -> ir.FunctionType:
 
 def packed_functions() -> dict[str, ir.FunctionType]:
     """Returns the types of what a kernel calls that packs what it quantises to 4 bits."""
-    index = ir.FunctionType.get([], [ir.IndexType.get()])
-    return {QUANTISE: quantise_type(), BLOCKS_IN_ROW: index, MULTIPLE: index}
+    index = ir.IndexType.get()
+    multiple, blocks = ir.FunctionType.get([index], [index]), ir.FunctionType.get([], [index])
+    return {QUANTISE: quantise_type(), BLOCKS_IN_ROW: blocks, MULTIPLE: multiple}

@@ -15,7 +15,7 @@ from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.units import BLOCK
 from mxcomp.matching import blocks, gates, norms, quantiser
-from mxcomp.matching.decision import decision_of
+from mxcomp.matching.decision import VERSIONS, decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, below, computed, is_inside
@@ -34,8 +34,8 @@ class Activations:
     block.
 
     Without a producer it is multiplied as it is. `sizes` are those of the source, which may be hidden from its type.
-    With `made` the placeholder of a dispatch that may quantise and pack what it makes, which nothing else reads. With
-    `batches` it makes rows of so many head by head: they are in no order of rows.
+    With `made` the placeholders of dispatches that may quantise and pack what they make, which none else reads: one,
+    or versions of which `choice` takes one. With `batches` these make rows of so many head by head: in no order.
     With `norm` a dispatch of its own makes the source, which nothing else reads, and which a kernel may do as well.
     With `pair` the producer reads these, gate and up, which the source has in turns: each 64 elements are a block. It
     makes `hidden` activations of each two of them, and all else of these.
@@ -48,7 +48,8 @@ class Activations:
     pair: tuple[ir.Value, ir.Value] | None = None
     hidden: Compute | None = None
     norm: Norm | None = None
-    made: ir.Operation | None = None
+    made: tuple[ir.Operation, ...] = ()
+    choice: ir.Operation | None = None
     batches: int = 0
     shared: bool = False
 
@@ -77,7 +78,7 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem, may_be_by_head:
         return _hidden(*pair, problem)
     if problem.batch and (of := blocks.find(elements, scales)) and build.static_sizes(of.elements)[0] == 1:
         found = find(of.elements, of.scales, replace(problem, m=1, batch=()))
-        return found if isinstance(found, str) else replace(found, norm=None, made=None, shared=True)
+        return found if isinstance(found, str) else replace(found, norm=None, made=(), choice=None, shared=True)
     producer = quantiser.find(elements, scales)
     if producer is None:
         return ""
@@ -95,12 +96,12 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem, may_be_by_head:
     found = Activations(producer, read.value, tuple(_sizes(read)))
     if str(found.type) not in SOURCE_BITS:
         return f"activations are {found.type}: expected {', '.join(SOURCE_BITS)}"
-    made = _made(found)
-    if may_be_by_head and (batches := _batches(read, made, problem.m, problem.k)):
-        return replace(found, made=made, batches=batches)
+    found = _made(found)
+    if may_be_by_head and (batches := _batches(read, found, problem.m, problem.k)):
+        return replace(found, batches=batches)
     if not _is_row_major(read, problem.m, problem.k):
         return "activations are not read row by row"
-    return replace(found, norm=_norm(found), made=made)
+    return replace(found, norm=_norm(found))
 
 
 def of_rows(elements: ir.Value, scales: ir.Value) -> Activations | None:
@@ -155,13 +156,18 @@ def _norm(found: Activations) -> Norm | None:
     return norm if _is_read_alone(found.source, found) else None
 
 
-def _made(found: Activations) -> ir.Operation | None:
-    """Returns the placeholder in front of activations, if its kernel can quantise and pack them."""
+def _made(found: Activations) -> Activations:
+    """Returns activations with the placeholders in front of them, if their kernels can quantise and pack them."""
     source = graph.look_through(found.source, graph.VIEWS)
-    region = graph.producer(source, "flow.dispatch.region")
-    if region is None or not _is_read_alone(source, found):
-        return None
-    return next((each for each in graph.walk(region) if PACKS in each.attributes), None)
+    op = graph.producer(source)
+    choice = op if op is not None and VERSIONS in op.attributes else None
+    regions = [graph.producer(each) for each in list(choice.operands)[1:]] if choice else [op]
+    placeholders = [
+        each for region in regions if region is not None and region.name == "flow.dispatch.region"
+        for each in graph.walk(region) if PACKS in each.attributes
+    ]  # fmt: skip
+    is_made = len(placeholders) == len(regions) and _is_read_alone(source, found)
+    return replace(found, made=tuple(placeholders), choice=choice) if is_made else found
 
 
 def _is_read_alone(source: ir.Value, found: Activations) -> bool:
@@ -306,14 +312,14 @@ def _is_row_major(read: Read, m: int | None, k: int) -> bool:
     return is_whole and stride == k if m is None else stride == m * k
 
 
-def _batches(read: Read, made: ir.Operation | None, m: int | None, k: int) -> int:
+def _batches(read: Read, found: Activations, m: int | None, k: int) -> int:
     """Returns of how many batches a kernel makes rows of an [m, k] operand head by head, as they are read; 0: it does
     not."""
-    entries = {} if made is None else attributes.to_python(made.attributes[PACKS])
+    entries = attributes.to_python(found.made[0].attributes[PACKS]) if found.made else {}
     heads, size = entries.get("heads", 0), entries.get("size", 1)
     batches, rest = divmod(heads * size, k)
-    if not batches or rest or m is None:
+    if not batches or rest or (m is None and batches > 1):
         return 0
-    rows = m // batches
-    order = Index("row", rows, batches), Index("k", size, k // size), Index("row", 1, rows), Index("k", 1, size)
+    rows = None if m is None else m // batches
+    order = Index("row", rows or 0, batches), Index("k", size, k // size), Index("row", 1, rows), Index("k", 1, size)
     return batches if Index.join_runs(read.subscripts) == Index.join_runs(order) else 0

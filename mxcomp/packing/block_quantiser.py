@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, rocdl, vector
@@ -32,6 +33,9 @@ from mxcomp.ukernels.brought import ACTIVATE, BLOCKS_IN_ROW, MULTIPLE, NORMALISE
 from mxcomp.ukernels.conversions import converted, slice_of
 from mxcomp.ukernels.softmax import swapped
 
+Padding: TypeAlias = Sequence[tuple[int, int | None]]
+"""The multiples that rows are padded to, and the most rows for which each is, ascending; None: any."""
+
 QUANTISER = "mxcomp.quantiser"
 """The attribute of a matmul with the text of a module that contains the function."""
 
@@ -39,15 +43,17 @@ _PART = BLOCK // 4
 """The number of activations of which a lane makes what is quantised, where lanes share blocks (`ukernels/once.py`)."""
 
 
-def text(activations: Activations, blocks: int, in_order: bool = False, multiple: int | None = None) -> str:
+def text(activations: Activations, blocks: int, in_order: bool = False, padding: Padding = ()) -> str:
     """Returns a module with the function that quantises like a producer, and @blocks, the blocks in a row.
 
     Hidden activations are computed by a function of their own, @activate; a block of them comes in words of f32. So are
-    normalised ones, @normalise, from sums of rows, @sum0 and so on. With `in_order` elements are. @multiple is what
-    rows are padded to, if that is given.
+    normalised ones, @normalise, from sums of rows, @sum0 and so on. With `in_order` elements are. @multiple has what
+    rows are padded to a multiple of, if that is given.
     """
     hidden = activations.hidden
-    with functions(blocks, multiple) as module:
+    with functions(blocks) as module:
+        if padding:
+            _multiple(padding)
         if hidden is not None:
             _activate(activations, hidden)
         if activations.norm is not None:
@@ -152,15 +158,25 @@ def _words(count: int) -> ir.Type:
 
 
 @contextmanager
-def functions(*numbers: int | None) -> Iterator[ir.Module]:
-    """Inserts functions into a new module, whose last ones are @blocks and @multiple where these are known."""
+def functions(blocks: int | None = None) -> Iterator[ir.Module]:
+    """Inserts functions into a new module, whose last one is @blocks where that is known."""
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         yield module
-        for name, number in zip((BLOCKS_IN_ROW, MULTIPLE), numbers, strict=False):
-            if number is not None:
-                with body_of(name, [], [ir.IndexType.get()]):
-                    func.ReturnOp([build.constant_index(number)])
+        if blocks is not None:
+            with body_of(BLOCKS_IN_ROW, [], [ir.IndexType.get()]):
+                func.ReturnOp([build.constant_index(blocks)])
+
+
+def _multiple(padding: Padding) -> None:
+    """Builds the function that returns what so many rows are padded to a multiple of."""
+    *before, (multiple, _) = padding
+    with body_of(MULTIPLE, [ir.IndexType.get()], [ir.IndexType.get()]) as (rows,):
+        found = build.constant_index(multiple)
+        for each, most in reversed(before):
+            is_few = arith.CmpIOp(arith.CmpIPredicate.ule, rows, build.constant_index(most or 0)).result
+            found = arith.SelectOp(is_few, build.constant_index(each), found).result
+        func.ReturnOp([found])
 
 
 @contextmanager

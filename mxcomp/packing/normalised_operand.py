@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.units import MFMA, STEPS, UNIT_ROWS
 from mxcomp.matching.activations import Activations
+from mxcomp.matching.decision import VERSIONS
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.mlir.attributes import DECODE, PACKS
 from mxcomp.packing import block_quantiser, standing
+from mxcomp.packing.block_quantiser import Padding
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import MOST_BYTES
@@ -31,8 +34,9 @@ def fits(found: Activations | str, layout: DataTiledLayout, sizes: RuntimeSizes)
     if found.batches:
         is_unit = is_unit and _is_whole(found.batches, layout, problem)
     elif found.norm is None:
-        is_unit = is_unit and found.made is not None and problem.m == UNIT_ROWS and layout.units[LHS] == 1
-    fits_buffer = _most_rows(sizes) * (problem.k or 0) * found.bits // 8 <= MOST_BYTES
+        is_unit = is_unit and bool(found.made) and problem.m == UNIT_ROWS and layout.units[LHS] == 1
+    is_unstored = bool(found.batches) and problem.m is None  # attention bounds its queries, M what is packed
+    fits_buffer = is_unstored or _most_rows(sizes) * (problem.k or 0) * found.bits // 8 <= MOST_BYTES
     return is_unit and fits_buffer and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
 
 
@@ -45,14 +49,19 @@ def _is_whole(batches: int, layout: DataTiledLayout, problem: Problem) -> bool:
     """Returns whether heads of rows fill K tiles; of several batches, rows of each fill units, all of them tiles."""
     rows = problem.m or 0
     is_filled = batches == 1 or (rows // batches % UNIT_ROWS == 0 and rows % layout.workgroup_tile[0] == 0)
-    return bool(rows) and is_filled and (problem.k or 0) % layout.workgroup_tile[2] == 0
+    return is_filled and (problem.k or 0) % layout.workgroup_tile[2] == 0
 
 
-def pack(found: Activations, layout: DataTiledLayout, sizes: RuntimeSizes) -> tuple[ir.Value, ir.Value]:
-    """Returns elements and scales of LHS, packed as by `stored_operand.pack`."""
+def pack(
+    found: Activations, layout: DataTiledLayout, sizes: RuntimeSizes, ranges: Padding = ()
+) -> tuple[ir.Value, ir.Value]:
+    """Returns elements and scales of LHS, packed as by `stored_operand.pack`.
+
+    `ranges` are the units of rows of workgroups' tiles, and for how many rows.
+    """
     norm, problem = found.norm, sizes.problem
-    if found.made is not None:
-        return _by_maker(found, found.made, layout, problem)
+    if found.made:
+        return _by_maker(found, layout, sizes, ranges)
     assert norm is not None and layout.units is not None
     units, blocks = layout.units[LHS], (problem.k or 0) // problem.block
     tiles = sizes.of(LHS).taken(units * UNIT_ROWS)
@@ -78,9 +87,30 @@ def _words(rows: ir.Value, kind: ir.RankedTensorType, sizes: RuntimeSizes) -> ir
 
 
 def _by_maker(
-    found: Activations, maker: ir.Operation, layout: DataTiledLayout, problem: Problem
+    found: Activations, layout: DataTiledLayout, sizes: RuntimeSizes, ranges: Padding
 ) -> tuple[ir.Value, ir.Value]:
-    """Returns the same by the kernel that makes the rows.
+    """Returns the same by the kernels that make the rows, of which one runs."""
+    tiles = sizes.of(LHS).taken(layout.workgroup_tile[0])
+    rows, _, k_tile = layout.workgroup_tile
+    problem, of_units = sizes.problem, [build.times(each, rows // UNIT_ROWS) for each in tiles]
+    units = None if problem.m is None else -(-problem.m // rows) * rows // UNIT_ROWS
+    padding = [(each * UNIT_ROWS, most) for each, most in ranges] or [(UNIT_ROWS if found.batches > 1 else rows, None)]
+    first, *others = [_made_by(each, found, problem, units, of_units, padding) for each in found.made]
+    packed = first
+    for other in others:
+        assert found.choice is not None
+        pairs = zip(first, other, strict=True)
+        packed = [arith.SelectOp(found.choice.operands[0], *each).result for each in pairs]
+        for each in packed:
+            each.owner.attributes[VERSIONS] = ir.UnitAttr.get()
+    return _as_packed(packed, layout, (units, (problem.k or 0) // k_tile), of_units, tiles)
+
+
+def _made_by(
+    maker: ir.Operation, found: Activations, problem: Problem, units: int | None, sizes: Sequence[ir.Value],
+    padding: Padding,
+) -> list[ir.Value]:  # fmt: skip
+    """Returns units of packed rows of the kernel that makes them.
 
     Its workgroups have K tiles of each row, in order, or units of rows of a head.
     """
@@ -88,24 +118,23 @@ def _by_maker(
     module = ir.Module.parse(entries["text"])
     function, *_ = (view.operation for view in module.body.operations)
     kinds = [ir.RankedTensorType(each) for each in function.attributes["function_type"].value.results]
-    rows, _, k_tile = layout.workgroup_tile
-    blocks, units = (problem.k or 0) // problem.block, -(-(problem.m or 0) // rows) * rows // UNIT_ROWS
-    multiple, along = None, {0: blocks // kinds[0].shape[1], 2: UNIT_ROWS}
+    blocks = (problem.k or 0) // problem.block
+    along: dict[int, int | None] = {0: blocks // kinds[0].shape[1], 2: UNIT_ROWS}
     if found.batches:
-        multiple, along = UNIT_ROWS if found.batches > 1 else rows, {0: entries["heads"], 1: units // found.batches}
+        along = {0: entries["heads"], 1: units and units // found.batches}
     results = [build.tensor_type([along.get(i, size) for i, size in enumerate(kind.shape)], "i8") for kind in kinds]
-    completed = _Completed(function, block_quantiser.text(found, blocks, True, multiple))
+    completed = _Completed(function, block_quantiser.text(found, blocks, True, padding if found.batches else ()))
     operands = list(maker.operands)[: -len(maker.results)]
     with maker.location:
         packed = standing.dispatch(
             completed, operands, results, entries["threads"], along=tuple(along),
-            llvm_func_attrs=entries["llvm_func_attrs"], tile=entries["tile"],
+            llvm_func_attrs=entries["llvm_func_attrs"], tile=entries["tile"], sizes=sizes,
         )  # fmt: skip
     if DECODE in maker.attributes:
         decode = attributes.to_python(maker.attributes[DECODE])
         decode = {"kernel": decode["kernel"] | {"packed": True}, "functions": completed.functions}
         standing.placeholder(packed[0]).attributes[DECODE] = attributes.from_python(decode)
-    return _as_packed(packed, layout, (units, (problem.k or 0) // k_tile))
+    return packed
 
 
 def _as_packed(

@@ -33,13 +33,13 @@ class Packing:
         index: Its number.
         layout: Where tiles lie.
         transposed: RHS is multiplied in the place of LHS.
-        rows: What rows of LHS are padded to, besides what the layout says.
+        rows: The units of rows that LHS is padded to, besides what the layout says, and up to how many rows.
     """
 
     index: int | None
     layout: DataTiledLayout
     transposed: bool = False
-    rows: tuple[Hashable, ...] = ()
+    rows: tuple[tuple[int, int | None], ...] = ()
 
 
 def part_location(index: int | None, name: str, *ops: ir.Operation) -> ir.Location:
@@ -129,7 +129,7 @@ class Packer:
             found = activations.find(sources[LHS], sources[LHS_SCALE], sizes.problem, True) if is_lhs else ""
             if self._regions and normalised_operand.fits(found, layout, sizes):
                 assert isinstance(found, Activations)
-                return normalised_operand.pack(found, layout, sizes)
+                return normalised_operand.pack(found, layout, sizes, packing.rows)
             return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
 
     def _parts(self, index: int, source: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], DataTiledLayout]:

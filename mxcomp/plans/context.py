@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, LHS, RHS
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import gathers, pairs
+from mxcomp.matching import activations, gathers, pairs
 from mxcomp.matching.activations import Activations, ActivationsCache
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.consumers import STORED_BYTES, stored_type
@@ -107,6 +107,12 @@ class Context:
     def activations(self, site: Site) -> Activations | str:
         """Returns the activations that the LHS is quantised from, or why a kernel cannot do that."""
         return self._activations.find(self.ops[site.index], site.problem)
+
+    def is_made_by_head(self, site: Site) -> bool:
+        """Returns whether kernels make activations head by head, which may quantise and pack them."""
+        op = self.ops[site.index]
+        found = activations.find(op.operands[LHS], op.operands[LHS_SCALE], site.problem, True)
+        return isinstance(found, Activations) and found.batches > 0
 
     def note(self, site: Site, reason: str) -> None:
         """Adds a reason to the report why something was not done."""

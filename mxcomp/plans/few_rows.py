@@ -99,6 +99,8 @@ def _candidate(site: Site, first: Tiled, context: Context) -> _Candidate | str:
     found = context.activations(site)
     if isinstance(found, str):
         return found
+    if problem.m is None and context.is_made_by_head(site):
+        return "what makes activations quantises them"
     at = [replace(problem, m=rows) for rows in _LIMITS]
     fitting = [each for each in quantising.SINGLES if _fits(each, found, at, first)]
     timed = [times(fitting, each, registry, size) for each in at]

@@ -259,6 +259,6 @@ def _compared(plan: FusedQuant, us: float, found: Activations, site: Site, conte
     if found.norm is not None and not plan.norm:  # apart it is a part of what quantises
         us += own_norm_us(found, context)
     apart_us = sum(apart)
-    if found.made is None or site.problem.m != MOST_ROWS:  # else what makes activations quantises them
+    if not found.made or site.problem.m != MOST_ROWS:  # else what makes activations quantises them
         apart_us += separate_us(options.target, site.problem, found.bits)
     return Proposal(plan, us + sum(filter(None, others)), apart_us)
