@@ -19,6 +19,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.layout.units import LANES
+from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import attributes, build, graph
 
 _REGION = "flow.dispatch.region"
@@ -77,7 +78,7 @@ def dispatch(
     told of the function.
     """
     first, *others = operands
-    if (producer := graph.producer(first)) is None or producer.name != _REGION:
+    if graph.producer(graph.look_through(first, (*graph.VIEWS, *BITCASTS)), _REGION) is None:
         # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(first), *others]
     with build.dispatch_region(results, [*sizes] * len(results)) as region:
