@@ -37,6 +37,8 @@ PART = BLOCK // BLOCKS
 """The number of columns of a block that a lane has."""
 _UNITS = BLOCK // UNIT_ROWS
 """The units along N that have a block."""
+_SEVERAL = 2
+"""Any number of tiles but one."""
 _PIECE, _WORD_BITS = 16, 32
 """The bytes of a row that lie together."""
 
@@ -64,13 +66,15 @@ class Instance(family.Instance):
 class Hidden:
     """The dispatch of an instance: rows and columns of so many tiles, K tiles, and blocks of hidden activations a row.
 
+    Of a dynamic number of rows None is the number of their tiles.
+
     `element` is the type of what is quantised, `bits` are those of an activation before, `functions` a module of what
     is called.
     """
 
     instance: Instance
     target: Target
-    tiles: tuple[int, int]
+    tiles: tuple[int | None, int]
     k_tiles: int
     blocks: int
     element: str
@@ -88,10 +92,12 @@ class Hidden:
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         """The types of operands: bytes of elements and scales of LHS, gate and up."""
-        return [build.tensor_type([prod(shape)], "i8") for shape in self._shapes]
+        return [
+            build.tensor_type([None if tiles is None else tiles * prod(tile)], "i8") for tiles, *tile in self._shapes
+        ]
 
     @property
-    def _shapes(self) -> list[tuple[int, ...]]:
+    def _shapes(self) -> list[tuple[int | None, int, int, int]]:
         """The dimensions of operands: tiles, units, K tiles, bytes of a unit."""
         steps, sides = self.instance.layout.intrinsics_k, (LHS, *[RHS] * len(BOTH))
         return [
@@ -102,10 +108,8 @@ class Hidden:
 
     def results(self, is_whole: bool) -> list[ir.RankedTensorType]:
         """Returns the types of elements and scales: all, or a workgroup's part."""
-        return [
-            build.tensor_type([1 if name in self._loops and not is_whole else self._sizes[name] for name in dims], "i8")
-            for dims in self._dims
-        ]
+        sizes = {**self._sizes, "tile": self.tiles[0]} if is_whole else {**self._sizes, **dict.fromkeys(self._loops, 1)}
+        return [build.tensor_type([sizes[name] for name in dims], "i8") for dims in self._dims]
 
     @property
     def along(self) -> list[tuple[int, ...]]:
@@ -117,8 +121,8 @@ class Hidden:
         units_m, units_n = self.instance.tile.units
         own = units_n // _UNITS
         return {
-            "tile": self.tiles[0], "unit": units_m, "k_tile": -(-self.blocks // (STEPS * BLOCKS)), "step": STEPS,
-            "part": BLOCKS // own, "block": own, "half": self._halves, "row": UNIT_ROWS, "byte": _PIECE,
+            "tile": self.tiles[0] or _SEVERAL, "unit": units_m, "k_tile": -(-self.blocks // (STEPS * BLOCKS)),
+            "step": STEPS, "part": BLOCKS // own, "block": own, "half": self._halves, "row": UNIT_ROWS, "byte": _PIECE,
         }  # fmt: skip
 
     @property
@@ -147,7 +151,8 @@ class Hidden:
         sizes = self._sizes
         in_row = sizes["k_tile"] * sizes["step"] * sizes["part"]
         row, column = workgroup // in_row, (workgroup % in_row).here
-        there = column if in_row == self.tiles[RHS] else select(column < self.tiles[RHS], column, 0).here
+        _, columns = self.tiles
+        there = column if in_row == columns else select(column < columns, column, 0).here
         tiles = [row, row, *[there] * (len(self.inputs) - 2)]
         operands = [_tile(*each) for each in zip(given[: len(tiles)], self._shapes, tiles, strict=True)]
         threads.keep(kernel.hidden(self, operands, threads, column * sizes["block"]))
@@ -180,11 +185,12 @@ class Hidden:
         return [at.get(name, 0) for name in self._dims[result]]
 
 
-def _tile(operand: ir.Value, shape: Sequence[int], number: Index) -> ir.Value:
+def _tile(operand: ir.Value, shape: Sequence[int | None], number: Index) -> ir.Value:
     """Returns a tile of an operand: [1, units, K tiles, bytes]."""
-    _, units, k_tiles, size = shape
-    own, offsets = [1, units, k_tiles, size], [build.DYNAMIC, 0, 0, 0]
-    whole, kind = build.expand(operand, shape), build.tensor_type(own, "i8")
+    tiles, units, k_tiles, size = shape
+    own, offsets = [1, units or 0, k_tiles or 0, size or 0], [build.DYNAMIC, 0, 0, 0]
+    count = [(Index.of(build.dim(operand, 0)) // prod(own)).value] if tiles is None else []
+    whole, kind = build.expand(operand, shape, sizes=count), build.tensor_type(own, "i8")
     part = tensor.ExtractSliceOp(kind, whole, [number.value], [], [], offsets, own, [1] * len(own)).result
     return tensor.CastOp(build.tensor_type([1, units, None, size], "i8"), part).result
 

@@ -75,11 +75,17 @@ def is_packed(problem: Problem) -> bool:
 
 
 def objection(
-    producer: Producer, results: Iterable[ir.Value], problem: Problem, ends: Sequence[Reading], packed: bool
+    producer: Producer,
+    results: Iterable[ir.Value],
+    problem: Problem,
+    ends: Sequence[Reading],
+    packed: bool,
+    sizes_known: bool = False,
 ) -> str:
     """Returns why `producer`, of the LHS of `problem`, cannot be fused where `results` are computed; "" if it can.
 
     `ends` read elements and scales. What is `packed` there has no other readers; else they read what it is replaced by.
+    With `sizes_known` the fusion answers questions for dynamic sizes.
     """
     readings = [*producer.readings, *ends]
     row = Index("row", 1, problem.m and problem.matrices * problem.m)
@@ -87,9 +93,10 @@ def objection(
     at = (*rows, Index("k", 1, problem.k))
     for result in results:
         kind = build.tensor_type((*problem.batch, problem.m, problem.k), build.element(result))
-        if reason := replacing.objection(result, readings, kind, at):
+        if reason := replacing.objection(result, readings, kind, at, sizes_known):
             return reason
     replaced = set() if packed else {end.user.operands[end.operand] for end in ends}
     between = [reading.user.results[0] for reading in producer.readings]
-    reasons = (replacing.objection(value, readings) for value in between if value not in replaced)
+    others = (value for value in between if value not in replaced)
+    reasons = (replacing.objection(value, readings, sizes_known=sizes_known) for value in others)
     return next(filter(None, reasons), "")

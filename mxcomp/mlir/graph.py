@@ -278,7 +278,7 @@ def erase_dead(op: ir.Operation) -> None:
             erase_dead(init)
 
 
-PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "util.optimization_barrier")
+PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "arith.select", "util.optimization_barrier")
 """Beginnings of the names of operations without side effects."""
 
 

@@ -86,11 +86,11 @@ class Packer:
         op: ir.Operation,
         together: tuple[int, ...],
         sources: Sequence[ir.Value],
-        layout: DataTiledLayout,
+        packing: Packing,
         packed: tuple[ir.Value, ...],
     ) -> None:
         """Sets packed operands of `op` that exist already."""
-        self._packed[*_key(op, together, sources, layout), ()] = packed
+        self._packed[*_key(op, together, sources, packing.layout), packing.rows] = packed
 
     def _computed(self, index: int, sources: list[ir.Value]) -> _Computed | None:
         """Returns what computes an operand and its scales, which are then packed together; None if they are stored.

@@ -63,17 +63,15 @@ def _tiles(units: ir.Value, each: int) -> ir.Value:
     return assume(build.floordiv(units, each), Range(0, known.high // each))
 
 
-def padded_units(rows: ir.Value, layouts: Sequence[tuple[int | None, DataTiledLayout]]) -> ir.Value:
-    """Returns the units of rows that LHS is padded to, by the layout of each range of rows."""
-    (unit,) = {layout.tile[0] for _, layout in layouts}
+def padded_units(rows: ir.Value, unit: int, steps: Sequence[tuple[int | None, int]]) -> ir.Value:
+    """Returns the units of rows that LHS is padded to: a multiple of so many for each range of rows."""
     known = assumed(rows)
     assert known is not None
-    steps = [(layout.units or (1, 1))[0] for _, layout in layouts]
-    padded = [build.times(build.ceildiv(rows, unit * step), step) for step in steps]
+    padded = [build.times(build.ceildiv(rows, unit * step), step) for _, step in steps]
     units = padded.pop()
-    for (max_m, _), fewer in reversed(list(zip(layouts[:-1], padded, strict=True))):
+    for (max_m, _), fewer in reversed(list(zip(steps[:-1], padded, strict=True))):
         units = arith.SelectOp(is_for(max_m, rows), fewer, units).result
-    return assume(units, Range(1, max(-(-known.high // (unit * step)) * step for step in steps)))
+    return assume(units, Range(1, max(-(-known.high // (unit * step)) * step for _, step in steps)))
 
 
 def is_for(max_m: int | None, rows: ir.Value) -> ir.Value:

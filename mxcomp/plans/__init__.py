@@ -37,6 +37,7 @@ _ORDER = (
     "packed_hidden",
     "token_experts",
     "dual_versions",
+    "hidden_versions",
 )
 """The names of plans, which are those of their files, in the order in which they are proposed: each sees the results of
 those before."""
@@ -63,7 +64,7 @@ def choose(context: Context) -> Sequence[Plan]:
 def from_entries(entries: dict[str, Any]) -> Plan:
     """Returns a plan from the entries of its attribute. Raises KeyError, TypeError and ValueError for invalid ones."""
     kind = _BY_NAME[entries.get("plan", "")]
-    return kind.from_entries(entries | {name: from_entries(dict(entries[name])) for name in kind.nested})
+    return kind.from_entries(entries | {name: from_entries(dict(entries.get(name, {}))) for name in kind.nested})
 
 
 def plan_of(op: ir.Operation) -> Plan | None:

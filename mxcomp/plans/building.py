@@ -11,7 +11,7 @@ from iree.compiler import ir
 from mxcomp.errors import InternalError
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
-from mxcomp.mlir import build, graph
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.options import Options
 from mxcomp.packing.packer import Packer
 from mxcomp.packing.runtime_sizes import RuntimeSizes
@@ -82,14 +82,17 @@ class Building:
     def __post_init__(self) -> None:
         self.packer = Packer(self.options)
 
-    def gone(self, result: ir.Value) -> ir.Value:
-        """Returns the operands of operations that are dead when all matmuls are built."""
-        placeholder = build.empty(ir.RankedTensorType(result.type))
+    def gone(self, result: ir.Value, sizes: Sequence[ir.Value] = ()) -> ir.Value:
+        """Returns an operand of operations that are dead when all matmuls are built; `sizes` are its dynamic ones."""
+        placeholder = build.empty(ir.RankedTensorType(result.type), sizes)
         placeholder.owner.attributes[_GONE] = ir.UnitAttr.get()
         return placeholder
 
     def finish(self) -> None:
         """Erases what nothing reads any more. Raises InternalError if something reads an erased value."""
+        ops = list(graph.walk(self.module, bodies=False))
+        for dim in [op for op in ops if op.name == "tensor.dim"] if any(_GONE in op.attributes for op in ops) else []:
+            linalg_ops.ask_init(dim)
         graph.erase_unused(self.sources)
         for op in [op for op in graph.walk(self.module, bodies=False) if _GONE in op.attributes]:
             if users := [use.owner.operation for use in op.results[0].uses]:

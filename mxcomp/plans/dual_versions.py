@@ -94,7 +94,7 @@ class DualVersions(Joint, MultiM):
         def dispatch(number: int, padding: ir.Location | None) -> ir.Value:
             plan, theirs = (each.versions[number][1] for each in (self, another))
             assert isinstance(plan, Joint) and isinstance(theirs, Joint)
-            taken = self.taken(matmul, plan, padding), theirs, another.taken(other, theirs, None)
+            taken = self.taken(matmul, number, padding), theirs, another.taken(other, number, None)
             return plan.together(taken, joined)
 
         return self.cast(matmul, self.chosen(matmul, dispatch, other.op))
@@ -109,7 +109,7 @@ def _fastest(
     others = _fused(plan, problems, registry) if isinstance(plan, FusedQuant) else _packed(plan, site, size, registry)
     for each in others:
         us = [cost for problem in problems if (cost := each.cost(problem, size, registry)) is not None]
-        if len(us) == len(points) and _is_packed_alike(each, plan):
+        if len(us) == len(points) and is_packed_alike(each, plan):
             found.append((replace(each, partner=site.partner), us))
     return min(found, key=lambda each: geometric_mean(each[1]), default=None)
 
@@ -128,7 +128,7 @@ def _packed(plan: Tiled, site: Site, size: int, registry: Registry) -> Sequence[
     return [DualPacked(alone=alone).by(registry[each.name], timed.order) for each, timed in ranked if timed is not None]
 
 
-def _is_packed_alike(one: Tiled, other: Tiled) -> bool:
+def is_packed_alike(one: Tiled, other: Tiled) -> bool:
     """Returns whether both take operands that are packed once, in groups of as many units as each takes."""
     layouts = one.layout.packed((1, 1)), other.layout.packed((1, 1))
     steps = {layout.workgroup_tile[2] for layout in layouts}

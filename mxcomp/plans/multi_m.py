@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Self
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.layout import RHS, RHS_SCALE
+from mxcomp.layout import LHS, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import VERSIONS
+from mxcomp.mlir import graph
 from mxcomp.options import FASTEST, Options
 from mxcomp.packing import stored_operand
 from mxcomp.packing.packer import Packing, part_location
@@ -35,10 +36,14 @@ from mxcomp.selection.ranking import fastest
 
 @dataclass(frozen=True)
 class MultiM(Tiled):
-    """Plans by the most rows that they are for, ascending; the last, for all others, has this plan's own entries."""
+    """Plans by the most rows that they are for, ascending; the last, for all others, has this plan's own entries.
+
+    LHS is padded to multiples of so many units of rows as `steps` says of each; by default of what its kernel takes.
+    """
 
     plan: str = "multi_m"
     versions: tuple[tuple[int | None, Tiled], ...] = ()
+    steps: tuple[int, ...] = ()
 
     least_gain: ClassVar[float] = 0.1  # several kernels are not worth compiling for less
 
@@ -69,7 +74,7 @@ class MultiM(Tiled):
 
     def bounded(self, problem: Problem, options: Options, padding: tuple[int, int, int] | None = None) -> Plan:
         m, n, k = self.packing.layout.workgroup_tile
-        most = max((each.layout.units or (1, 1))[0] for _, each in self.versions)
+        most = max(step for _, step in self._padding)
         return super().bounded(problem, options, padding or (m * most, n, k))
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
@@ -88,7 +93,7 @@ class MultiM(Tiled):
 
         found = [dict(each) for each in entries["versions"]]
         of = tuple((each.pop("max_m", None), from_entries(each)) for each in found)
-        return super().from_entries(entries | {"versions": of})
+        return super().from_entries(entries | {"versions": of, "steps": tuple(entries.get("steps", ()))})
 
     @property
     def by_rows(self) -> Sequence[tuple[int | None, Tiled]]:
@@ -101,9 +106,15 @@ class MultiM(Tiled):
     @property
     def packing(self) -> Packing:
         """RHS has a multiple of each version's columns, rows are in single units; the padding differs."""
-        units = [(max_m, *(each.layout.units or (1, 1))) for max_m, each in self.versions]
-        rows = versions.last_of_runs(((m, max_m) for max_m, m, _ in units), lambda each: each[0])
-        return Packing(self.index, self.layout.packed((1, max(n for *_, n in units))), rows=rows)
+        columns = max((each.layout.units or (1, 1))[RHS] for _, each in self.versions)
+        rows = tuple((step, most) for most, step in versions.last_of_runs(self._padding, lambda each: each[1]))
+        return Packing(self.index, self.layout.packed((1, columns)), rows=rows)
+
+    @property
+    def _padding(self) -> Sequence[tuple[int | None, int]]:
+        """The numbers that units of LHS are multiples of, by the most rows."""
+        steps = self.steps or [(each.layout.units or (1, 1))[LHS] for _, each in self.versions]
+        return [(max_m, step) for (max_m, _), step in zip(self.versions, steps, strict=True)]
 
     @property
     def _is_fused(self) -> bool:
@@ -129,13 +140,11 @@ class MultiM(Tiled):
     def padded(self, sizes: RuntimeSizes) -> RuntimeSizes:
         if self._is_fused:
             return sizes
-        layouts = [(max_m, plan.layout) for max_m, plan in self.versions]
-        return replace(sizes, units=padded_units(sizes.values["m"], layouts))
+        return replace(sizes, units=padded_units(sizes.values["m"], self.layout.tile[0], self._padding))
 
     def result(self, matmul: Matmul) -> ir.Value:
         def dispatch(number: int, padding: ir.Location | None) -> ir.Value:
-            _, plan = self.versions[number]
-            return plan.dispatch(self.taken(matmul, plan, padding))
+            return self.versions[number][1].dispatch(self.taken(matmul, number, padding))
 
         return self.cast(matmul, self.chosen(matmul, dispatch))
 
@@ -158,17 +167,40 @@ class MultiM(Tiled):
             result = choice.result
         return result
 
-    def taken(self, matmul: Matmul, plan: Tiled, padding: ir.Location | None) -> Matmul:
+    def taken(self, matmul: Matmul, number: int, padding: ir.Location | None) -> Matmul:
         """Returns a matmul as a version takes it, in its units.
 
         With `padding` activations are in tiles.
         """
+        max_m, plan = self.versions[number]
         counts, units = TileCounts(matmul.sizes, plan.layout), plan.layout.units or (1, 1)
         packed = {
-            i: stored_operand.regrouped(value, units[i % 2], counts.of(i))
+            i: stored_operand.regrouped(_made_for(value, max_m), units[i % 2], counts.of(i))
             for i, value in zip(self.packs, matmul.packed, strict=True)
         }
         if isinstance(plan, FusedQuant):
             matmul = replace(matmul, packed=[packed[RHS], packed[RHS_SCALE]])
             return plan.quantising(matmul, matmul.sizes.values["m"], padding)
         return plan.taking(replace(matmul, packed=list(packed.values())), [])
+
+
+_UP_TO = "mxcomp.up_to"
+"""The attribute of a selection of an operand: the most rows for which it is the first one."""
+
+
+def selected(values: Sequence[tuple[int | None, ir.Value]], rows: ir.Value) -> ir.Value:
+    """Returns the operand that is made for so many rows, of several by the most rows; a version takes that for its."""
+    *before, (_, result) = values
+    for max_m, value in reversed(before):
+        choice = arith.SelectOp(is_for(max_m, rows), value, result)
+        choice.operation.attributes[_UP_TO] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), max_m or 0)
+        result = choice.result
+    return result
+
+
+def _made_for(value: ir.Value, max_m: int | None) -> ir.Value:
+    """Returns the operand that is made for a version, where there are several."""
+    while (choice := graph.producer(value, "arith.select")) is not None and _UP_TO in choice.attributes:
+        is_first = max_m is not None and max_m <= ir.IntegerAttr(choice.attributes[_UP_TO]).value
+        value = choice.operands[1 if is_first else 2]
+    return value

@@ -10,9 +10,10 @@ workgroup of a kernel does that quantises its LHS itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from iree.compiler import ir
 
@@ -26,12 +27,15 @@ from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.quantiser import Compute, Read
 from mxcomp.matching.replacing import Reading
 from mxcomp.mlir import build, graph, notes
+from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import is_elementwise
 from mxcomp.options import FASTEST, OFF, ON
 from mxcomp.packing import block_quantiser, quantised_operand, standing
+from mxcomp.packing.packer import Packing
 from mxcomp.packing.result_tiles import EPILOGUE
-from mxcomp.plans.building import Building
+from mxcomp.packing.runtime_sizes import TileCounts
+from mxcomp.plans.building import Building, Matmul
 from mxcomp.plans.context import Choice, Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, fused_norm_us, own_norm_us
@@ -65,7 +69,9 @@ class PackedHidden(Joint):
         sites = list(choice.sites(cls)) if is_asked_for and context.may_pack else []
         for behind in sites:
             pair = _gate_and_up(behind, context)
-            found = _fastest(behind, pair, choice) if pair is not None and all(site in sites for site in pair) else None
+            found = (
+                cls._found(behind, pair, choice) if pair is not None and all(site in sites for site in pair) else None
+            )
             if pair is None or found is None:
                 continue
             us = f"modelled {found.us:.1f} µs with what is in front and behind, apart {found.instead_us:.1f}"
@@ -73,11 +79,23 @@ class PackedHidden(Joint):
                 context.note(pair[0], f"{_NOT}{us}")
                 continue
             for site, other in (pair, pair[::-1]):
-                kernel, instead = found.plan.ukernel, choice.plans[site.index]
+                kernel, instead = found.plan.joint_kernel, choice.plans[site.index]
                 note = f"{kernel} computes matmul {other.index} as well, and packs for matmul {behind.index}, {us}"
                 choice.join(site, replace(found.plan, partner=other.index, instead=instead, note=note))
                 notes.drop(context.ops[site.index], site.index)  # what is fused otherwise
             choice.join(behind, found.following)
+
+    @classmethod
+    def _found(cls, behind: Site, pair: tuple[Site, Site], choice: Choice) -> Found | None:
+        """Returns the fastest plans of gate and up and of the matmul behind, if times are known."""
+        return None if behind.problem.dynamic else _fastest(behind, pair, choice)
+
+    @classmethod
+    def by_instance(cls, instance: hidden.Instance) -> Self:
+        """Returns the plan with the entries of an instance."""
+        tile, size = instance.tile, (instance.tile.threads, 1, 1)
+        attrs = tile.llvm_func_attrs
+        return cls(layout=instance.layout, ukernel=instance.name, workgroup_size=size, llvm_func_attrs=attrs)
 
     @property
     def joint_kernel(self) -> str:
@@ -114,7 +132,7 @@ class PackedHidden(Joint):
             found = self._match(op, other, joined, building)
         return found if isinstance(found, str) else ""
 
-    def _match(self, op: ir.Operation, other: ir.Operation, joined: ir.Value, building: Building) -> _Match | str:
+    def _match(self, op: ir.Operation, other: ir.Operation, joined: ir.Value, building: Building) -> Match | str:
         """Returns what the matmul behind is quantised from; or why not."""
         behind, plan = building.plans.get(self.packs_for, (None, None))
         if behind is None or not isinstance(plan, Tiled):
@@ -128,20 +146,35 @@ class PackedHidden(Joint):
         if isinstance(found, str) or found.producer is None or unset is None or found.source != unset.results[0]:
             return "the LHS behind is not quantised from them alone"
         ends = [Reading(encodings[index], 0, None) for index in (LHS, LHS_SCALE)]
-        reason = requantise_chains.objection(found.producer, [found.source], problem, ends, packed=True)
+        reason = requantise_chains.objection(found.producer, [found.source], problem, ends, True, sizes_known=True)
         computed = _computed(epilogue, op.results[0], joined, other)
         if reason or computed is None or activations.captures([computed]):
             return reason or "they are computed from something else as well"
-        return _Match(behind, sources, found, computed, plan.packing.layout)
+        return Match(behind, sources, found, computed, plan.packing)
 
     def replacement(self, pair: Pair, joined: ir.Value, building: Building) -> ir.Value:
         matmul, _, other = pair
         found = self._match(matmul.op, other.op, joined, building)
-        assert isinstance(found, _Match)
+        assert isinstance(found, Match)
+        ready = self.packed(pair, found, building)
+        building.packer.provide(found.behind, (LHS, LHS_SCALE), found.sources, found.packing, ready)
+        result, rows = matmul.unset.results[0], [rows for rows in matmul.sizes.rows_and_columns if rows is not None]
+        for dim in [use.owner.operation for use in result.uses if use.owner.name == "tensor.dim"]:
+            graph.replace(dim, *rows)
+        return building.gone(result, rows)
+
+    def packed(self, pair: Pair, found: Match, building: Building) -> tuple[ir.Value, ir.Value]:
+        """Returns elements and scales that are packed for the matmul behind."""
+        matmul, _, other = pair
+        return self.of_hidden(matmul, other, found)
+
+    def of_hidden(self, matmul: Matmul, other: Matmul, found: Match) -> tuple[ir.Value, ir.Value]:
+        """Returns the same by a dispatch of the kernel."""
+        tiles = TileCounts(matmul.sizes, self.layout).of(LHS)
         taken = [matmul.packed[index] for index in (LHS, LHS_SCALE)]
         taken += [each.packed[index] for each in (matmul, other) for index in (RHS, RHS_SCALE)]
         sizes = [static_sizes(matmul.packed[side]) for side in (LHS, RHS)]
-        rows, columns, k_tiles = (size or 0 for size in (sizes[LHS][0], sizes[RHS][0], sizes[LHS][2]))
+        rows, columns, k_tiles = sizes[LHS][0], sizes[RHS][0] or 0, sizes[LHS][2] or 0
         problem = problem_of(found.behind)
         of_both = matmul.op.results[0], other.op.results[0]
         spec = hidden.Hidden(
@@ -149,21 +182,31 @@ class PackedHidden(Joint):
             problem.types[LHS], found.activations.bits,
             block_quantiser.hidden_text(found.activations, found.computed, of_both),
         )  # fmt: skip
-        taken = [build.bitcast(*each) for each in zip(taken, spec.inputs, strict=True)]
+        taken = [_flat(value, kind, tiles) for value, kind in zip(taken, spec.inputs, strict=True)]
         packed = standing.dispatch(
             spec, taken, spec.results(is_whole=True), spec.threads, along=spec.along,
-            llvm_func_attrs=self.llvm_func_attrs,
+            llvm_func_attrs=self.llvm_func_attrs, sizes=tiles,
         )  # fmt: skip
-        outer = _units(matmul.problem, self.layout), -(-spec.blocks // (STEPS * BLOCKS))
+        units = None if tiles else _units(matmul.problem, self.layout)
+        outer, counts = (units, -(-spec.blocks // (STEPS * BLOCKS))), [matmul.sizes.units] if matmul.sizes.units else []
         elements, scales = packed
-        scales = build.bitcast(scales, build.tensor_type(static_sizes(scales), SCALE))
-        ready = quantised_operand.as_packed(elements, scales, found.layout, LHS, spec.element, outer, [], [])
-        building.packer.provide(found.behind, (LHS, LHS_SCALE), found.sources, found.layout, ready)
-        return building.gone(matmul.unset.results[0])
+        scales = build.bitcast(scales, build.tensor_type(static_sizes(scales), SCALE), tiles)
+        layout = found.packing.layout
+        return quantised_operand.as_packed(elements, scales, layout, LHS, spec.element, outer, tiles, counts)
+
+
+def _flat(value: ir.Value, kind: ir.RankedTensorType, tiles: Sequence[ir.Value]) -> ir.Value:
+    """Returns an operand in one dimension, of a number of bytes that is known to fit into a buffer."""
+    if kind.has_static_shape:
+        return build.bitcast(value, kind)
+    size, known = math.prod(size or 1 for size in static_sizes(value)), assumed(tiles[0])
+    assert known is not None
+    count = assume(build.times(tiles[0], size), Range(0, known.high * size))
+    return build.bitcast(value, kind, tiles, [count])
 
 
 @dataclass(frozen=True)
-class _Match:
+class Match:
     """Says what is packed.
 
     Attributes:
@@ -171,14 +214,14 @@ class _Match:
         sources: What its operands are packed from.
         activations: What its LHS is quantised from.
         computed: How that is computed of both results.
-        layout: Where its operands lie.
+        packing: Where its operands lie.
     """
 
     behind: ir.Operation
     sources: Sequence[ir.Value]
     activations: Activations
     computed: Compute
-    layout: DataTiledLayout
+    packing: Packing
 
 
 def _computed(epilogue: ir.Operation, own: ir.Value, joined: ir.Value, other: ir.Operation) -> Compute | None:
@@ -205,21 +248,27 @@ def _computed(epilogue: ir.Operation, own: ir.Value, joined: ir.Value, other: ir
 _INSTANCES = {each.name: each for each in hidden.INSTANCES}
 
 
+_DYNAMIC = (), ("m",)
+"""The sizes of products that may be dynamic."""
+
+
 def _gate_and_up(behind: Site, context: Context) -> tuple[Site, Site] | None:
     """Returns the matmuls of whose results alone, element by element, an LHS is quantised."""
     found, op = context.activations(behind), context.ops[behind.index]
-    if isinstance(found, str) or found.producer is None or behind.problem.dynamic or behind.problem.batch:
+    if isinstance(found, str) or found.producer is None or behind.problem.batch:
+        return None
+    if behind.problem.dynamic not in _DYNAMIC:
         return None
     readings = [*found.producer.readings, *(Reading(op, index, None) for index in (LHS, LHS_SCALE))]
     values = found.source, *(reading.user.results[0] for reading in found.producer.readings)
-    if any(replacing.objection(value, readings) for value in values):
+    if any(replacing.objection(value, readings, sizes_known=True) for value in values):
         return None
     sites = list(dict.fromkeys(_sites(found.source, context)))
     if len(sites) != len(hidden.BOTH) or None in sites:
         return None
     gate, up = (site for site in sites if site is not None)
     is_pair = gate.partner == up.index and not gate.problem.batch and not gate.is_symmetric and len(gate.siblings) == 1
-    return (gate, up) if is_pair else None
+    return (gate, up) if is_pair and gate.problem.dynamic == behind.problem.dynamic else None
 
 
 def _sites(value: ir.Value, context: Context) -> Iterator[Site | None]:
@@ -235,7 +284,7 @@ def _sites(value: ir.Value, context: Context) -> Iterator[Site | None]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """A plan of gate and up, that of the matmul behind, and µs of all with them, and as they are."""
 
     plan: PackedHidden
@@ -244,7 +293,7 @@ class _Found:
     instead_us: float = 0.0
 
 
-def _fastest(behind: Site, pair: tuple[Site, Site], choice: Choice) -> _Found | None:
+def _fastest(behind: Site, pair: tuple[Site, Site], choice: Choice) -> Found | None:
     """Returns the fastest plans, if times are known."""
     context, registry, problem = choice.context, choice.context.registry, pair[0].problem
     made, before = context.activations(behind), choice.plans[behind.index]
@@ -261,20 +310,17 @@ def _fastest(behind: Site, pair: tuple[Site, Site], choice: Choice) -> _Found | 
     return replace(best, instead_us=sum(known) + _quantising_us(choice.plans[pair[0].index], pair[0], context))
 
 
-def _by(instance: hidden.Instance, behind: Site, gate: Site, choice: Choice) -> _Found | None:
+def _by(instance: hidden.Instance, behind: Site, gate: Site, choice: Choice) -> Found | None:
     """Returns the plans with an instance for gate and up."""
     context, registry, problem = choice.context, choice.context.registry, gate.problem
     following = _following(behind, _units(problem, instance.layout), choice)
     if not instance.covers(problem) or instance.plain.name not in registry.ukernels or following is None:
         return None
     us, behind_us = _us(instance, problem, registry), following.cost(behind.problem, behind.result_bytes, registry)
-    plan = PackedHidden(
-        packs_for=behind.index, layout=instance.layout, ukernel=instance.name,
-        workgroup_size=(instance.tile.threads, 1, 1), llvm_func_attrs=instance.tile.llvm_func_attrs,
-    ).bounded(problem, context.options)  # fmt: skip
+    plan = replace(PackedHidden.by_instance(instance), packs_for=behind.index).bounded(problem, context.options)
     if us is None or behind_us is None or not isinstance(plan, PackedHidden):
         return None
-    return _Found(plan, following, us + behind_us + _quantising_us(plan, gate, context))
+    return Found(plan, following, us + behind_us + _quantising_us(plan, gate, context))
 
 
 def _quantising_us(plan: Plan, site: Site, context: Context) -> float:
@@ -296,8 +342,7 @@ def _following(behind: Site, units: int, choice: Choice) -> Tiled | None:
     context, problem = choice.context, behind.problem
 
     def fits(layout: DataTiledLayout) -> bool:
-        is_plain = layout.units is not None and layout.intrinsics_k == STEPS and not layout.lhs_row_lines
-        return is_plain and _units(problem, layout) == units
+        return is_plain(layout) and _units(problem, layout) == units
 
     before = choice.plans[behind.index]
     if type(before) in (DataTiled, SplitK) and isinstance(before, Tiled) and fits(before.layout):
@@ -307,6 +352,11 @@ def _following(behind: Site, units: int, choice: Choice) -> Tiled | None:
             plan = DataTiled().by(each.ukernel, each.order).bounded(problem, context.options)
             return plan if isinstance(plan, Tiled) else None
     return None
+
+
+def is_plain(layout: DataTiledLayout) -> bool:
+    """Returns whether elements of an LHS lie as they are packed here."""
+    return layout.units is not None and layout.intrinsics_k == STEPS and not layout.lhs_row_lines
 
 
 def _units(problem: Problem, layout: DataTiledLayout) -> int:

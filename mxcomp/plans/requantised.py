@@ -25,7 +25,7 @@ from mxcomp.matching.requantise_chains import Chain
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import AUTO, BENEFIT, FASTEST, OFF, Options
 from mxcomp.packing import requantised_result
-from mxcomp.packing.packer import part_location
+from mxcomp.packing.packer import Packing, part_location
 from mxcomp.packing.requantised_result import Requantisation
 from mxcomp.packing.result_tiles import ONE_WAVE_PER_EU, UNROLL
 from mxcomp.packing.runtime_sizes import TileCounts
@@ -138,7 +138,9 @@ class Requantised(Tiled):
             found.replace_sources(*region.results)
             return found.sources
         ready = found.packed(*region.results)
-        building.packer.provide(found.consumer, (RHS, RHS_SCALE), flipped(found.sources), found.layout, ready)
+        building.packer.provide(
+            found.consumer, (RHS, RHS_SCALE), flipped(found.sources), Packing(None, found.layout), ready
+        )
         return ()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,8 +16,10 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats, pipeline
 from mxcomp.options import Options
-from mxcomp.plans import plans_below
+from mxcomp.plans import hidden_versions, plans_below
 from mxcomp.plans.packed_hidden import PackedHidden
+from mxcomp.selection import versions
+from mxcomp.selection.versions import Range
 from mxcomp.ukernels import hidden
 
 
@@ -33,6 +35,7 @@ class Case:
     behind: str = "E2M1"
     source: str = "bf16"
     columns: int = 96
+    is_dynamic: bool = False
 
     @property
     def matrices(self) -> list[tuple[int, int, formats.ElementFormat]]:
@@ -61,13 +64,14 @@ class Case:
                 results.append(mx.scaled_matmul(quantised, mx.operand(w, ws, formats.E2M1)))
             return [*results, *{"hidden": [made], "gate": [gate]}.get(also, [])]
 
-        types = [f"{self.m}x{self.k}x{self.source}"]
+        types = [f"{'?' if self.is_dynamic else self.m}x{self.k}x{self.source}"]
         for rows, columns, fmt in self.matrices:
             types += [f"{rows}x{columns * fmt.bits // 8}xi8", f"{rows}x{columns // 32}xi8"]
         types += {"bias": [f"{self.n}xf32"], "norm": [f"{self.k}xbf16"], "another product": types[-2:]}.get(also, [])
         return mx.module(layer, *types)
 
-    def check(self, program: mxcomp.Program) -> None:
+    def check(self, program: mxcomp.Program) -> list[np.ndarray]:
+        """Returns the arguments with which the result is right."""
         rng = np.random.default_rng(self.m)
         given = [rng.standard_normal((self.m, self.k)).astype(SOURCES[self.source])]
         weights = []
@@ -83,6 +87,7 @@ class Case:
         assert (
             error <= 1e-2
         )  # an element on an edge is rounded the other way where a sum of f32 differs in its last bit
+        return given
 
 
 def _quantised(x: np.ndarray, kind: str) -> np.ndarray:
@@ -131,10 +136,48 @@ def test_every_instance(instance: hidden.Instance) -> None:
     _right(Case(instance.layout.workgroup_tile[0] - 3, 1120, 1568, lhs, rhs))
 
 
-@pytest.mark.parametrize("also", ["", "hidden", "gate", "bias", "another format", "another product"])
-def test_what_is_packed(also: str) -> None:
+def test_any_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two versions of gate and up runs, for that of the product behind that is for the same rows."""
+    for module in (versions, hidden_versions):
+        monkeypatch.setattr(module, "RANGES", (Range(64, (64,)), Range(None, (4096,))))
+    _any_rows(Case(1, 288, 544, is_dynamic=True), (3, 70))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["E2M1", "E4M3"])
+def test_all_ranges_of_rows(kind: str) -> None:
+    _any_rows(Case(1, 1056, 544, kind, behind=kind, is_dynamic=True), (1, 17, 65, 257, 513, 1025))
+
+
+def _any_rows(case: Case, each: tuple[int, ...]) -> None:
+    """Checks results, and that one kernel of each matmul and none that quantises in between has workgroups."""
+    program = mxcomp.compile(case.module(), fuse_quantisers="on")
+    for rows in each:
+        launches = program.profile(*replace(case, m=rows).check(program), execute=False).dispatches
+        owners = [launch.owner.split(" ")[0] for launch in launches if not launch.owner.startswith("pack_")]
+        assert [owner.partition("_up_to")[0] for owner in owners] == ["quantise_lhs", "matmul", "matmul"]
+
+
+@pytest.mark.slow
+def test_any_number_of_rows_that_are_not_packed_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PackedHidden, "_objection", lambda *_: "of a test")
+    case = Case(1, 288, 544, is_dynamic=True)
+    program = mxcomp.compile(case.module(), fuse_quantisers="on")
+    for rows in (3, 300):
+        replace(case, m=rows).check(program)
+
+
+@pytest.mark.parametrize(
+    ("also", "is_dynamic"),
+    [
+        *((also, False) for also in ("", "hidden", "gate", "bias", "another format", "another product")),
+        *((also, True) for also in ("", "hidden")),
+    ],
+)
+def test_what_is_packed(also: str, is_dynamic: bool) -> None:
     """Hidden activations that nothing else reads, and that are made from gate and up alone."""
-    assert (_plans(Case(16, 512, 512), also, fuse_quantisers="on")[:2] == ["packed_hidden"] * 2) == (not also)
+    plan, case = "hidden_versions" if is_dynamic else "packed_hidden", Case(16, 512, 512, is_dynamic=is_dynamic)
+    assert (_plans(case, also, fuse_quantisers="on")[:2] == [plan] * 2) == (not also)
 
 
 @pytest.mark.parametrize(("rows", "plan"), [(1, "dual"), (16, "packed_hidden")])

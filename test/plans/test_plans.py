@@ -24,8 +24,10 @@ from mxcomp.plans.dual_versions import DualVersions
 from mxcomp.plans.few_rows import FewRows
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.grouped_experts import GroupedExperts
+from mxcomp.plans.hidden_versions import HiddenVersions
 from mxcomp.plans.joint import Joint
 from mxcomp.plans.multi_m import MultiM
+from mxcomp.plans.packed_hidden import PackedHidden
 from mxcomp.plans.plan import Launched, Proposal
 from mxcomp.plans.row_major import RowMajor
 from mxcomp.plans.split_k import SplitK
@@ -71,6 +73,8 @@ def test_an_attribute_keeps_it(registry: Registry) -> None:
         GroupedExperts.of(tiled, transposed=True, requantised_for=1),
         MultiM.of_versions([(16, tiled), (None, tiled)], index=1, limits={"m": 64}),
         DualVersions.of_versions([(None, DualPacked(alone=tiled))], alone=MultiM.of_versions([(None, tiled)])),
+        HiddenVersions.of_versions([(64, PackedHidden(packs_for=2)), (None, PackedHidden(packs_for=2))], instead=tiled),
+        MultiM.of_versions([(64, tiled), (None, tiled)], steps=(4, 16)),
         FewRows.of_versions([(8, fused), (64, tiled), (None, tiled)], note="up to 8 rows"),
     ]
     with ir.Context():

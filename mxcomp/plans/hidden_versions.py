@@ -1,0 +1,144 @@
+"""The plan of gate and up of a dynamic M whose hidden activations are packed in their tile, by ranges of it.
+
+    %few:2 = flow.dispatch.region { … @activate, @quantise … }      %many:2 = flow.dispatch.region { … }
+    %r = arith.select %c, %down_of_few, %down_of_many {mxcomp.versions}
+
+Each version packs hidden activations for those of the matmul behind that are for the same rows, which alone read its
+results: so it runs only if one of them does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import geometric_mean
+
+from iree.compiler import ir
+
+from mxcomp.layout import LHS
+from mxcomp.layout.problem import Problem
+from mxcomp.packing.packer import part_location
+from mxcomp.plans.building import Building
+from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.plans.data_tiled import DataTiled
+from mxcomp.plans.dual_versions import is_packed_alike
+from mxcomp.plans.fused_quant import FusedQuant
+from mxcomp.plans.joint import Joint, Pair
+from mxcomp.plans.multi_m import MultiM, selected
+from mxcomp.plans.packed_hidden import Found, Match, PackedHidden, is_plain
+from mxcomp.plans.plan import Plan
+from mxcomp.plans.tiled import Tiled
+from mxcomp.registry import Registry, Ukernel
+from mxcomp.selection import versions
+from mxcomp.selection.quantising import separate_us
+from mxcomp.selection.ranking import fastest
+from mxcomp.selection.versions import RANGES, Range, last_of_runs
+from mxcomp.ukernels import hidden
+
+
+@dataclass(frozen=True)
+class HiddenVersions(PackedHidden, MultiM):
+    """Each version computes both matmuls, and packs."""
+
+    plan: str = "hidden_versions"
+
+    @classmethod
+    def _found(cls, behind: Site, pair: tuple[Site, Site], choice: Choice) -> Found | None:
+        context, gate = choice.context, pair[0]
+        following = _following(behind, context) if context.options.versions and behind.problem.dynamic else None
+        kernels = [] if following is None else [_fastest(rows, gate.problem, following, context) for rows in RANGES]
+        made = [each for each in kernels if each is not None]
+        if following is None or len(made) < len(kernels) or not all(is_packed_alike(each, made[0]) for each in made):
+            return None
+        us, instead = list[float | None](), list[float | None]()
+        for rows, plan in zip(RANGES, made, strict=True):
+            for m in rows.points:
+                us.append(_us(m, behind, pair, (plan, following), context, plan.layout.workgroup_tile[LHS]))
+                instead.append(_us(m, behind, pair, (choice.plans[gate.index], choice.plans[behind.index]), context))
+        if None in us or None in instead:
+            return None
+        means = (geometric_mean(filter(None, each)) for each in (us, instead))
+        both = [(rows.max_m, plan, following.at(rows.points[-1])) for rows, plan in zip(RANGES, made, strict=True)]
+        own = last_of_runs(((max_m, plan) for max_m, plan, _ in both), lambda each: each[1].ukernel)
+        theirs = last_of_runs(both, lambda each: (each[1].ukernel, each[2].ukernel))
+        steps = tuple(_units(plan) for _, plan, _ in theirs)
+        others = MultiM.of_versions([(max_m, plan) for max_m, _, plan in theirs], steps=steps)
+        packing = cls.of_versions(own, packs_for=behind.index).bounded(gate.problem, context.options)
+        taking = others.bounded(behind.problem, context.options)
+        if not isinstance(packing, HiddenVersions) or not isinstance(taking, MultiM):
+            return None
+        return Found(packing, taking, *means)
+
+    @property
+    def joint_kernel(self) -> str:
+        return ", ".join(each.kernel or "" for _, each in self.versions)
+
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+        return MultiM.cost(self, problem, result_bytes, registry)
+
+    def packed(self, pair: Pair, found: Match, building: Building) -> tuple[ir.Value, ir.Value]:
+        matmul, another, other = pair
+        assert isinstance(another, HiddenVersions)
+        made = list[tuple[int | None, tuple[ir.Value, ir.Value]]]()
+        for number, (max_m, plan) in enumerate(self.versions):
+            name = "matmul" if max_m is None else f"matmul_up_to_{max_m}"
+            with part_location(self.index, name, matmul.op, other.op):
+                taken = self.taken(matmul, number, None), another.taken(other, number, None)
+                assert isinstance(plan, PackedHidden)
+                made.append((max_m, plan.of_hidden(*taken, found)))
+        rows = matmul.sizes.values["m"]
+        elements, scales = (selected([(max_m, each[i]) for max_m, each in made], rows) for i in range(2))
+        building.sources += [elements, scales]
+        return elements, scales
+
+
+def _following(behind: Site, context: Context) -> MultiM | None:
+    """Returns kernels of the matmul behind by ranges, whose units of rows are parts of those that are packed."""
+    problem, size = behind.problem, behind.result_bytes
+    ranked = fastest(problem, context.registry, context.options, size)
+    plain = [each for each in ranked if each.ukernel.layout is not None and is_plain(each.ukernel.layout)]
+    found = versions.choose(versions.Ranked(problem, [each for each in plain if _units(each.ukernel) in _PARTS], size))
+    if found is None:
+        return None
+    return MultiM.of_versions([(max_m, DataTiled().by(each.ukernel, each.order)) for max_m, each in found.kernels])
+
+
+_PARTS = (1, 2, 4, 8, 16)
+"""Units of rows of which whole numbers are those of a larger tile."""
+
+
+def _units(of: Tiled | Ukernel) -> int:
+    return ((of.layout and of.layout.units) or (1, 1))[LHS]
+
+
+def _fastest(rows: Range, problem: Problem, following: MultiM, context: Context) -> PackedHidden | None:
+    """Returns the fastest plan of gate and up for a range."""
+    at, least = [replace(problem, m=m) for m in rows.points], _units(following.at(rows.points[-1]))
+    found = list[tuple[float, PackedHidden]]()
+    for instance in hidden.INSTANCES:
+        is_known = instance.plain.name in context.registry.ukernels and instance.tile.units[LHS] % least == 0
+        if is_known and all(map(instance.covers, at)):
+            plan = PackedHidden.by_instance(instance)
+            us = [cost for each in at if (cost := plan.cost(each, 1, context.registry)) is not None]
+            found += [(geometric_mean(us), plan)] if len(us) == len(at) else []
+    return min(found, key=lambda each: each[0], default=(0.0, None))[1]
+
+
+def _us(
+    m: int, behind: Site, pair: tuple[Site, Site], plans: tuple[Plan, Plan], context: Context, step: int = 1
+) -> float | None:
+    """Returns modelled µs of all three matmuls of `m` rows with plans, and of what quantises their LHS.
+
+    Rows of the last one are padded to a multiple of `step`.
+    """
+    own, last = (plan.at(m) for plan in plans)
+    gates = pair[: 1 if isinstance(own, Joint) else None]
+    each = [(site, own, m) for site in gates] + [(behind, last, -(-m // step) * step)]
+    us = [plan.cost(replace(site.problem, m=rows), site.result_bytes, context.registry) for site, plan, rows in each]
+    for site, plan in ((pair[0], own), (behind, last)):
+        found = context.activations(site)
+        if isinstance(found, str):
+            return None
+        if not (site is behind and isinstance(own, PackedHidden)) and (not isinstance(plan, FusedQuant) or found.norm):
+            us.append(separate_us(context.options.target, replace(site.problem, m=m), found.bits))
+    known = [each for each in us if each is not None]
+    return sum(known) if len(known) == len(us) else None
