@@ -79,8 +79,9 @@ class Elements:
         return self.at(op.operands[0], [_joined([next(places) for _ in sizes], sizes) for sizes in groups])
 
     def collapse(self, op: ir.Operation, place: Place) -> ir.Value:
-        pairs = zip(_groups(op, op.operands[0]), place, strict=True)
-        return self.at(op.operands[0], [each for group, at in pairs for each in split(at, group)])
+        pairs, sizes = zip(_groups(op, op.operands[0]), place, strict=True), build.static_sizes(op.operands[0])
+        places = [each for group, at in pairs for each in split(at, group)]
+        return self.at(op.operands[0], places or [build.constant_index(0) for _ in sizes])  # all 1: of a scalar
 
     def slice(self, op: ir.Operation, place: Place) -> ir.Value:
         offsets, _, strides = graph.slicing(op)
