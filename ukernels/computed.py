@@ -41,7 +41,7 @@ class Computed:
     def is_alone(self) -> bool:
         """Whether nothing else is computed of the product."""
         inside, block = set(self.ops), self.ops[-1].block
-        values = [self.product, *(each for op in self.ops for each in op.results)]
+        values = [self.product, *(each for op in _behind(self.product, self.ops) for each in op.results)]
         uses = (use.owner.operation for value in values if value != self.value for use in value.uses)
         return all(graph.in_block(user, block) in inside for user in uses)
 
