@@ -22,14 +22,14 @@ from iree.compiler.dialects import arith
 
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.matching import caches, gathers, positions, softmax
+from mxcomp.matching.attention_operands import Moves, NotCoveredError, as_stored, find_stored
 from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import ZERO, Index, Leaf, Tracer
+from mxcomp.matching.elements import ZERO, Index, Leaf
 from mxcomp.matching.positions import Guard, Seen
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir import scalars as s
-from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
@@ -114,10 +114,6 @@ class Attention:
     few: Few | None = None
 
 
-class NotCoveredError(Exception):
-    """An attention has no kernel of ours, for the reason in the message."""
-
-
 def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] | None:
     """Returns the sizes of an attention by their axes, and its kernel, or why it has none. None: it is no attention."""
     axes = _axes(op) if op.name == ATTENTION else {}
@@ -194,7 +190,7 @@ def _kernel(form: Form) -> Attention:
     assert size is not None and value_size is not None
     is_decode = heads is not None and queries is not None and queries <= attention_decode.MOST_ROWS
     is_far = not is_decode and heads is not None and queries is not None
-    query = _stored(form.query, form.axes, "d", _ELEMENT_BYTES * MOST_ELEMENTS if is_far else MOST_BYTES)
+    query = find_stored(form.query, form.axes, "d", _ELEMENT_BYTES * MOST_ELEMENTS if is_far else MOST_BYTES)
     key, value = _both_cached(form, is_decode)
     ids, pages = ((), None) if key.table is None else ((key.table[0],), key.table[1])
     mask = _masked(form) if form.mask is not None else _Mask()
@@ -281,7 +277,7 @@ def _masked(form: Form) -> _Mask:
         guard = positions.guard(form.result, result, seen, keys)
         if (mask := _by_position(form, seen, guard)) is not None:
             return mask
-    value, stored = _stored(_deepened(form.op, form.mask) if form.adds_in_f16 else form.mask, form.axes, whole="")
+    value, stored = find_stored(_deepened(form.op, form.mask) if form.adds_in_f16 else form.mask, form.axes, whole="")
     if not stored.sizes:
         raise NotCoveredError("a mask of a single number")
     return _Mask((value,), stored)
@@ -306,7 +302,7 @@ def _by_position(form: Form, seen: Seen, guard: Guard | None) -> _Mask | None:
     mask = _Mask((), None, tuple(each.value for each in elements), reach if ends or starts else None, guard)
     if seen.among is None:
         return mask
-    stored = None if blind_sees_all else _as_stored(seen.among.value, seen.among.indices, form.axes, "", ("l",))
+    stored = None if blind_sees_all else as_stored(seen.among.value, seen.among.indices, form.axes, "", ("l",))
     return None if stored is None else replace(mask, operands=(seen.among.value,), stored=stored)
 
 
@@ -315,7 +311,7 @@ def _sink(form: Form) -> tuple[()] | tuple[ir.Value, Stored]:
         return ()
     if any(index.axis not in ("", "n") for index in form.sink.indices):
         raise NotCoveredError("a sink of each query: expected one of each head")
-    value, stored = _stored(form.sink, form.axes, whole="")
+    value, stored = find_stored(form.sink, form.axes, whole="")
     if not stored.sizes:
         raise NotCoveredError("a sink of all heads: expected one of each")
     return value, stored
@@ -440,12 +436,12 @@ _Located: TypeAlias = tuple[ir.Value, Stored, tuple[ir.Value, Paged] | None]
 
 
 def _stored_whole(place: Element, axes: Mapping[str, int | None], whole: str) -> _Located:
-    return *_stored(place, axes, whole), None
+    return *find_stored(place, axes, whole), None
 
 
 def _in_pages(place: Element, axes: Mapping[str, int | None], whole: str) -> _Located:
     """Returns what stores an operand in front of a gather of pages, if there is one, and their table."""
-    found = _Moves().element(place.value, place.indices)
+    found = Moves().element(place.value, place.indices)
     assert isinstance(found, Leaf)
     value, indices = found.accesses[-1]
     gather = gathers.find(value)
@@ -459,93 +455,4 @@ def _in_pages(place: Element, axes: Mapping[str, int | None], whole: str) -> _Lo
         return _stored_whole(place, axes, whole)
     pages = build.static_sizes(gather.source)[0] or 0
     source = Element(gather.source, (Index("p", 1, pages), *inner))
-    return *_stored(source, {**axes, "l": size}, whole), (gather.ids, Paged(ids, size, pages if wraps else 0))
-
-
-class _Moves(Tracer):
-    """Follows elements through operations that only move them."""
-
-    def _element(self, value: ir.Value, indices: tuple[Index, ...]) -> Leaf:
-        found = super()._element(value, indices)
-        return found if isinstance(found, Leaf) else Leaf(((value, indices),))
-
-
-def _stored(
-    place: Element, axes: Mapping[str, int | None], whole: str, most: int = MOST_BYTES
-) -> tuple[ir.Value, Stored]:
-    """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous.
-
-    Raises NotCoveredError for one of more than `most` bytes.
-    """
-    found = _Moves().element(place.value, place.indices)
-    assert isinstance(found, Leaf)
-    of = [index.axis for index in place.indices if index.axis]
-    for value, indices in reversed(found.accesses):
-        if (stored := _as_stored(value, indices, axes, whole, of, most)) is not None:
-            return _in_source(value, indices, axes, whole, of) or (value, stored)
-    raise NotCoveredError(f"{'/'.join(of)} stored in another order")
-
-
-def _in_source(
-    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str]
-) -> tuple[ir.Value, Stored] | None:
-    """Returns the tensor that an operand is a slice of, if its rows are parts of rows there: IREE would copy them.
-
-    Of rows that the program counts these are all.
-    """
-    expansion = graph.producer(value, "tensor.expand_shape")
-    groups = [[i] for i in range(len(indices))] if expansion is None else reassociation(expansion)
-    op = graph.producer(value if expansion is None else expansion.operands[0], "tensor.extract_slice")
-    if op is None or len(build.static_sizes(op.operands[0])) != len(groups):
-        return None
-    offsets, sizes, strides = graph.slicing(op)
-    there, counted = build.static_sizes(op.operands[0]), list(op.operands)[1:]
-    known = [size or 1 for size in there]
-    outermost = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))
-    if sizes[outermost + 1 :] == known[outermost + 1 :] or None in there[outermost + 1 :] or set(strides) != {1}:
-        return None
-    if [each == build.DYNAMIC for each in (*offsets, *sizes)] != [False] * len(there) + [
-        each is None for each in there
-    ]:
-        return None
-    if counted and (offsets[outermost] or Sizes().of_index(*counted) != Sizes().of(op.operands[0], outermost)):
-        return None
-    shape = build.static_sizes(value)
-    for (first, *inner), size in zip(groups, known, strict=True):
-        count, rest = divmod(size, math.prod(shape[i] or 1 for i in inner))
-        if rest or count < (shape[first] or 1):
-            return None
-        shape[first] = shape[first] and count
-    offset = sum(at * math.prod(known[i + 1 :]) for i, at in enumerate(offsets))
-    if offset % attention.LANE or math.prod(size or 1 for size in shape) * build.element(value).width // 8 > MOST_BYTES:
-        return None
-    with ir.InsertionPoint(op), op.location:
-        source = op.operands[0] if expansion is None else build.expand(op.operands[0], shape, groups, counted)
-    stored = _as_stored(source, indices, axes, whole, of)
-    return None if stored is None else (source, replace(stored, offset=offset))
-
-
-def _as_stored(
-    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str],
-    most: int = MOST_BYTES,
-) -> Stored | None:  # fmt: skip
-    """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one."""
-    kept = [(size, index) for size, index in zip(build.static_sizes(value), indices, strict=True) if size != 1]
-    element = str(build.element(value))
-    found = Stored(
-        "f32" if element == "i1" else element,
-        tuple(size for size, _ in kept),
-        tuple(Subscript(index.axis, index.stride, index.extent) for _, index in kept),
-    )
-    parts = list(zip(found.sizes, found.subscripts, strict=True))
-    steps = {axis: [(each.stride, size) for size, each in parts if each.axis == axis] for axis in "ntldv"}
-    is_last = not whole or [each.axis for each in found.subscripts[-1:]] == [whole]
-    is_whole = is_last and (not whole or steps[whole] == [(1, axes[whole])])
-    has_keys = steps["l"] == ([(1, axes["l"])] if "l" in of else []) or not (whole or steps["l"])
-    of_program = [each.axis for size, each in parts if size is None and each.axis != "l"]
-    is_known = all((size is None) == (each.extent is None) for size, each in parts if each.axis in ("n", "t", "d", "v"))
-    if not is_whole or not has_keys or not is_known or len(of_program) > len(set(of_program)):
-        return None
-    if found.bytes > most:
-        raise NotCoveredError(f"an operand of more than {most} bytes")
-    return found
+    return *find_stored(source, {**axes, "l": size}, whole), (gather.ids, Paged(ids, size, pages if wraps else 0))

@@ -1,0 +1,115 @@
+"""Finds what stores an operand of attention: the first tensor in front of it in which a kernel can read its rows.
+
+Views, transposes and broadcasts in front of an operand only say which element is where. Of a slice of rows it is the
+whole tensor: IREE would copy them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from iree.compiler import ir
+
+from mxcomp.matching.conditions import Element
+from mxcomp.matching.elements import Index, Leaf, Tracer
+from mxcomp.matching.sizes import Sizes
+from mxcomp.mlir import build, graph
+from mxcomp.mlir.linalg_ops import reassociation
+from mxcomp.ukernels import attention
+from mxcomp.ukernels.attention import Stored, Subscript
+from mxcomp.ukernels.builder import MOST_BYTES
+
+
+class NotCoveredError(Exception):
+    """An attention has no kernel of ours, for the reason in the message."""
+
+
+class Moves(Tracer):
+    """Follows elements through operations that only move them."""
+
+    def _element(self, value: ir.Value, indices: tuple[Index, ...]) -> Leaf:
+        found = super()._element(value, indices)
+        return found if isinstance(found, Leaf) else Leaf(((value, indices),))
+
+
+def find_stored(
+    place: Element, axes: Mapping[str, int | None], whole: str, most: int = MOST_BYTES
+) -> tuple[ir.Value, Stored]:
+    """Returns the first tensor that stores an operand such that elements along the axis `whole` are contiguous.
+
+    Raises NotCoveredError for one of more than `most` bytes.
+    """
+    found = Moves().element(place.value, place.indices)
+    assert isinstance(found, Leaf)
+    of = [index.axis for index in place.indices if index.axis]
+    for value, indices in reversed(found.accesses):
+        if (stored := as_stored(value, indices, axes, whole, of, most)) is not None:
+            return _in_source(value, indices, axes, whole, of) or (value, stored)
+    raise NotCoveredError(f"{'/'.join(of)} stored in another order")
+
+
+def _in_source(
+    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str]
+) -> tuple[ir.Value, Stored] | None:
+    """Returns the tensor that an operand is a slice of, if its rows are parts of rows there: IREE would copy them.
+
+    Of rows that the program counts these are all.
+    """
+    expansion = graph.producer(value, "tensor.expand_shape")
+    groups = [[i] for i in range(len(indices))] if expansion is None else reassociation(expansion)
+    op = graph.producer(value if expansion is None else expansion.operands[0], "tensor.extract_slice")
+    if op is None or len(build.static_sizes(op.operands[0])) != len(groups):
+        return None
+    offsets, sizes, strides = graph.slicing(op)
+    there, counted = build.static_sizes(op.operands[0]), list(op.operands)[1:]
+    known = [size or 1 for size in there]
+    outermost = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))
+    if sizes[outermost + 1 :] == known[outermost + 1 :] or None in there[outermost + 1 :] or set(strides) != {1}:
+        return None
+    if [each == build.DYNAMIC for each in (*offsets, *sizes)] != [False] * len(there) + [
+        each is None for each in there
+    ]:
+        return None
+    if counted and (offsets[outermost] or Sizes().of_index(*counted) != Sizes().of(op.operands[0], outermost)):
+        return None
+    shape = build.static_sizes(value)
+    for (first, *inner), size in zip(groups, known, strict=True):
+        count, rest = divmod(size, math.prod(shape[i] or 1 for i in inner))
+        if rest or count < (shape[first] or 1):
+            return None
+        shape[first] = shape[first] and count
+    offset = sum(at * math.prod(known[i + 1 :]) for i, at in enumerate(offsets))
+    if offset % attention.LANE or math.prod(size or 1 for size in shape) * build.element(value).width // 8 > MOST_BYTES:
+        return None
+    with ir.InsertionPoint(op), op.location:
+        source = op.operands[0] if expansion is None else build.expand(op.operands[0], shape, groups, counted)
+    stored = as_stored(source, indices, axes, whole, of)
+    return None if stored is None else (source, replace(stored, offset=offset))
+
+
+def as_stored(
+    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str],
+    most: int = MOST_BYTES,
+) -> Stored | None:  # fmt: skip
+    """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one."""
+    kept = [(size, index) for size, index in zip(build.static_sizes(value), indices, strict=True) if size != 1]
+    element = str(build.element(value))
+    found = Stored(
+        "f32" if element == "i1" else element,
+        tuple(size for size, _ in kept),
+        tuple(Subscript(index.axis, index.stride, index.extent) for _, index in kept),
+    )
+    parts = list(zip(found.sizes, found.subscripts, strict=True))
+    steps = {axis: [(each.stride, size) for size, each in parts if each.axis == axis] for axis in "ntldv"}
+    is_last = not whole or [each.axis for each in found.subscripts[-1:]] == [whole]
+    is_whole = is_last and (not whole or steps[whole] == [(1, axes[whole])])
+    has_keys = steps["l"] == ([(1, axes["l"])] if "l" in of else []) or not (whole or steps["l"])
+    of_program = [each.axis for size, each in parts if size is None and each.axis != "l"]
+    is_known = all((size is None) == (each.extent is None) for size, each in parts if each.axis in ("n", "t", "d", "v"))
+    if not is_whole or not has_keys or not is_known or len(of_program) > len(set(of_program)):
+        return None
+    if found.bytes > most:
+        raise NotCoveredError(f"an operand of more than {most} bytes")
+    return found
