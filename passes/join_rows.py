@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 from iree.compiler import ir
 
 from mxcomp.mlir import attributes, build, composing, graph
@@ -162,7 +163,7 @@ def _attention(region: ir.Operation, other: ir.Value, rows: Rows, size: int) -> 
 
 
 def _decode(op: ir.Operation) -> Decode:
-    return attributes.typed(Decode, attributes.to_python(op.attributes[DECODE])["kernel"])
+    return msgspec.convert(attributes.to_python(op.attributes[DECODE])["kernel"], Decode)
 
 
 def _with_attention(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import iree_codegen, iree_gpu
@@ -49,17 +47,6 @@ def from_python(value: Any) -> ir.Attribute:
         case float():
             return ir.FloatAttr.get(ir.F64Type.get(), value)
     raise TypeError(f"cannot make an attribute of {value!r}")
-
-
-def typed(kind: Any, value: Any) -> Any:
-    """Returns plain Python as what it was made from by `dataclasses.asdict`: of a class, or of a field's type."""
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{name: typed(hints[name], item) for name, item in value.items()})
-    kinds = [each for each in get_args(kind) if each not in (Ellipsis, NoneType)]
-    if get_origin(kind) is tuple:
-        return tuple(typed(kinds[0], item) for item in value)
-    return typed(kinds[0], value) if kinds else value
 
 
 def encoding(operand: int, types: Sequence[str], maps: list[ir.AffineMap], sizes: list[int | None]) -> ir.Attribute:
