@@ -35,12 +35,13 @@ from iree.compiler.dialects import arith
 from mxcomp.errors import CompileError
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.sizes import Sizes
+from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, dispatches, graph, linalg_ops
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.rematerialise import Rematerialiser
 from mxcomp.options import Options
 
-_VIEWS = ("iree_tensor_ext.bitcast", "flow.tensor.bitcast", "flow.tensor.reshape", *graph.VIEWS)
+_VIEWS = (*BITCASTS, "flow.tensor.reshape", *graph.VIEWS)
 
 
 def run(module: ir.Operation, options: Options) -> None:

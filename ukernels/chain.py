@@ -62,9 +62,14 @@ def is_possible(op: ir.Operation) -> bool:
         ranks = {len(build.static_sizes(value)) for value in (op.operands[0], op.results[0])}
         return is_plain and is_unique and ranks == {1}
     if op.name in (*VIEWS, _BARRIER):
-        return len(op.operands) == len(op.results) or op.name == "tensor.concat"
+        return is_of_tensors(op)
     is_plain = "compilation_info" not in op.attributes and attributes.UKERNEL not in op.attributes
     return op.name in ("linalg.generic", "linalg.fill") and is_plain and is_followed(op)
+
+
+def is_of_tensors(view: ir.Operation) -> bool:
+    """Returns whether a view has tensors alone as operands, and no sizes."""
+    return len(view.operands) == len(view.results) or view.name == "tensor.concat"
 
 
 def is_followed(op: ir.Operation) -> bool:
@@ -89,9 +94,14 @@ def _is_constant(value: ir.Value) -> bool:
     return graph.producer(value, "arith.constant") is not None
 
 
+def has_numbers(value: ir.Value) -> bool:
+    """Returns whether a tensor is of a known size, and of elements that are loaded one by one."""
+    kind = build.element(value)
+    return size(value) > 0 and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in (16, 32, 64)
+
+
 def _is_small(value: ir.Value) -> bool:
-    count, kind = size(value), build.element(value)
-    return 0 < count <= MOST_ELEMENTS and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in (16, 32, 64)
+    return has_numbers(value) and size(value) <= MOST_ELEMENTS
 
 
 def is_operand(value: ir.Value) -> bool:

@@ -19,7 +19,6 @@ from mxcomp.ukernels.chain import Elements, Memory
 
 MOST_REDUCED = 16
 """The most steps of a reduction, which are written one behind the other."""
-_BITS = (16, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def of(product: ir.Value, value: ir.Value) -> Computed | None:
             elif op in behind:
                 return None
     found = Computed(product, value, [op for op in ops if op in inside])
-    return found if product in read and all(map(_is_read, found.others)) else None
+    return found if product in read and all(map(chain.has_numbers, found.others)) else None
 
 
 def last(product: ir.Value, size: int) -> Computed | None:
@@ -100,17 +99,12 @@ def _behind(product: ir.Value, ops: Sequence[ir.Operation]) -> dict[ir.Operation
 
 
 def _is_followed(op: ir.Operation) -> bool:
-    if not all(map(_is_read, op.results)):
+    if not all(map(chain.has_numbers, op.results)):
         return False
     if op.name in chain.VIEWS:
-        return len(op.operands) == len(op.results) or op.name == "tensor.concat"
+        return chain.is_of_tensors(op)
     is_known = op.name in ("linalg.generic", "linalg.fill") and chain.is_followed(op)
     return is_known and (steps_reduced(op) or MOST_REDUCED + 1) <= MOST_REDUCED
-
-
-def _is_read(value: ir.Value) -> bool:
-    kind = build.element(value)
-    return chain.size(value) > 0 and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in _BITS
 
 
 @dataclass
