@@ -182,7 +182,7 @@ def test_what_is_packed(also: str, is_dynamic: bool) -> None:
 
 @pytest.mark.parametrize(("rows", "plan"), [(1, "dual"), (16, "packed_hidden")])
 def test_a_norm_is_no_dispatch_where_it_is_part_of_a_kernel(rows: int, plan: str) -> None:
-    """Of Llama 3 8B's layer, 41.6 µs for a single row, modelled, and 46.1 by the kernel that packs."""
+    """A layer of Llama 3 8B takes 41.6 µs for a single row, modelled, and would take 46.1 by the kernel that packs."""
     assert _plans(Case(rows, 14336, 4096, columns=4096), "norm")[:2] == [plan] * 2
 
 

@@ -18,7 +18,7 @@ from mxcomp.options import Options
 from mxcomp.sim.device import Device
 
 LONG = Attention(8, 8, 8192, 8192, 128, batch=16, mask=CAUSAL)
-"""Of queries, and of results, there are 2 GiB, and of keys an eighth of that."""
+"""The sizes of a case whose queries and results have 2 GiB each, and whose keys an eighth of that."""
 BYTES, ELEMENTS = f"an operand of more than {2**31 - 1} bytes", 2**31
 
 
