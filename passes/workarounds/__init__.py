@@ -94,6 +94,7 @@ LEFT_TO_IREE = (
 )
 NARROW = ("mxcomp-unpack-elements", "mxcomp-keep-reads-behind")
 OTHERS = (
+    "mxcomp-legalise-initializers",
     "mxcomp-legalise-extensions",
     "mxcomp-legalise-reductions",
     "mxcomp-legalise-zeros",
