@@ -5,6 +5,7 @@ A copy is taken before any command has run, and so knows of none but its own.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import marshal
 import os
@@ -14,6 +15,7 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 import tool_client
 from tool_client import NUMBER
@@ -103,5 +105,18 @@ def _read(client: socket.socket, size: int) -> bytes:
         return file.read(size)
 
 
+def _end(code: str | int | None) -> NoReturn:
+    """Ends a copy without taking apart all that it shares, which would write to each page of it, and so copy it."""
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    try:
+        result: str | int | None = main(*map(int, sys.argv[1:]))
+    except SystemExit as error:
+        result = error.code
+    _end(result)
