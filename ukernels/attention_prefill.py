@@ -23,7 +23,7 @@ from functools import partial
 from itertools import islice, repeat
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, rocdl, vector
+from iree.compiler.dialects import amdgpu, arith, rocdl, vector
 
 from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import LANE, Operand, VisibleKeys
@@ -41,7 +41,7 @@ from mxcomp.ukernels.attention_prefill_parameters import (
 )
 from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, QUANTISE, packed_functions, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
-from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, powers, splat, swapped, tree
+from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, plus_pair, powers, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
 
 _AHEAD = 4
@@ -312,7 +312,7 @@ class _Prefill:
 
         def reader(place: Index) -> Callable[[], ir.Value]:
             return lambda: builder.joined(
-                [builder.read_transposed(self.lds[1], place + half * LANE * staged.row) for half in range(2)]
+                [_read_transposed(self.lds[1], place + half * LANE * staged.row) for half in range(2)]
             )
 
         starts = [slot + (self.part * STEP + quad * DEPTH) * staged.row for quad in range(QUADS)]
@@ -392,7 +392,7 @@ class _Prefill:
         for each in found:
             weight = arith.TruncFOp(kind, builder.from_elements(powers(each, scale, below))).result
             for i in range(0, LANE, 2):
-                power = builder.plus_pair(part(weight, i, 2), power)
+                power = plus_pair(part(weight, i, 2), power)
             weights.append(weight)
             for _ in islice(moves, -(-self.spec.staged[0].turns // QUADS)):
                 builder.sched_barrier()
@@ -552,6 +552,12 @@ def _weighted(values: Sequence[ir.Value], weights: Sequence[ir.Value]) -> ir.Val
     is_vector = isinstance(values[0].type, ir.VectorType)
     each = [splat(weight, SUMS) for weight in weights] if is_vector else weights
     return added(*(arith.MulFOp(*pair).result for pair in zip(values, each, strict=True)))
+
+
+def _read_transposed(source: ir.Value, at: Index) -> ir.Value:
+    """Reads four 16-bit elements in each lane: of four rows of 16 that sixteen lanes have the places of, a column."""
+    kind = ir.VectorType.get([4], ir.MemRefType(source.type).element_type)
+    return amdgpu.TransposeLoadOp(kind, source, [at.value]).result
 
 
 def _keys_of_group(quad: int) -> list[int]:

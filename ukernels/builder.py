@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import amdgpu, arith, func, llvm, memref, rocdl, scf, tensor, util, vector
+from iree.compiler.dialects import amdgpu, func, llvm, memref, rocdl, scf, tensor, util, vector
 
 from mxcomp.formats import E8M0, element_format
 from mxcomp.layout import IntrinsicShape
@@ -277,12 +277,6 @@ def read_lds(source: ir.Value, at: Index, size: int, alignment: int | None = Non
     return load(source, [at], size, alignment)
 
 
-def read_transposed(source: ir.Value, at: Index) -> ir.Value:
-    """Reads four 16-bit elements in each lane: of four rows of 16 that sixteen lanes have the places of, a column."""
-    kind = ir.VectorType.get([4], ir.MemRefType(source.type).element_type)
-    return amdgpu.TransposeLoadOp(kind, source, [at.value]).result
-
-
 def write_lds(value: ir.Value, to: ir.Value, at: Index) -> None:
     vector.StoreOp(value, to, [at.value])
 
@@ -319,17 +313,6 @@ def placed_zeros(registers: str) -> ir.Value:
 def mfma(shape: tuple[int, int, int], left: ir.Value, right: ir.Value, sums: ir.Value) -> ir.Value:
     """Returns `sums` plus the product of two vectors of bf16."""
     return amdgpu.MFMAOp(*shape, left, right, sums, results=[sums.type]).result
-
-
-def plus_pair(pair: ir.Value, total: ir.Value) -> ir.Value:
-    """Returns an f32 plus both elements of a vector of two bf16 or f16, by one instruction."""
-    kind = ir.VectorType(pair.type)
-    ones = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, 1.0))
-    name = {"bf16": "llvm.amdgcn.fdot2.f32.bf16", "f16": "llvm.amdgcn.fdot2"}[str(kind.element_type)]
-    i1 = ir.IntegerType.get_signless(1)
-    clamp = arith.ConstantOp(i1, ir.IntegerAttr.get(i1, 0)).result
-    operands = [pair, arith.ConstantOp(kind, ones).result, total, clamp]
-    return llvm.CallIntrinsicOp(total.type, name, operands, [], []).results_
 
 
 def scaled_mfma(shape: IntrinsicShape, left: Factor, right: Factor, sums: ir.Value) -> ir.Value:

@@ -38,6 +38,17 @@ def maximum(one: ir.Value, other: ir.Value) -> ir.Value:
     return llvm.intr_maximum(one, other)
 
 
+def plus_pair(pair: ir.Value, total: ir.Value) -> ir.Value:
+    """Returns an f32 plus both elements of a vector of two bf16 or f16, by one instruction."""
+    kind = ir.VectorType(pair.type)
+    ones = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(kind.element_type, 1.0))
+    name = {"bf16": "llvm.amdgcn.fdot2.f32.bf16", "f16": "llvm.amdgcn.fdot2"}[str(kind.element_type)]
+    i1 = ir.IntegerType.get_signless(1)
+    clamp = arith.ConstantOp(i1, ir.IntegerAttr.get(i1, 0)).result
+    operands = [pair, arith.ConstantOp(kind, ones).result, total, clamp]
+    return llvm.CallIntrinsicOp(total.type, name, operands, [], []).results_
+
+
 def powers(scores: Sequence[ir.Value], scale: ir.Value, more: ir.Value) -> list[ir.Value]:
     """Returns 2 to the power of score · scale + more.
 
