@@ -172,8 +172,8 @@ class DataTiled(Kernel):
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        self.layout, self.steps = instance.layout, instance.layout.intrinsics_k
-        self.rows, self.columns = instance.tile.fragments
+        self.steps, (self.rows, self.columns) = self.layout.intrinsics_k, instance.tile.fragments
+        self.barrier_at = 0, self.columns - 1  # the step and column from which on A of the next K tile is read
 
     def _open(self, *arguments: ir.Value) -> None:
         lhs, rhs, lhs_scale, rhs_scale, _ = arguments
@@ -198,7 +198,7 @@ class DataTiled(Kernel):
         at = self.b.in_bounds(first)
         for step, n in product(range(self.steps), range(self.columns)):
             sched_barrier()
-            if (step, n) == self._barrier_at:
+            if (step, n) == self.barrier_at:
                 self.a.copy(Index.of(_STAGES - 1), _STAGES - 1)
                 sched_barrier()
             b[n * self.steps + step] = self._load(at, n * self.steps + step)
@@ -207,11 +207,6 @@ class DataTiled(Kernel):
         a = [self.a.read(0, number) for number in range(self.a.all_fragments)]
         builder.set_priority(_PRIORITY)
         return a, b, scales
-
-    @property
-    def _barrier_at(self) -> tuple[int, int]:
-        """Returns the step and column of the barrier: from there on A of the next K tile is read."""
-        return 0, self.columns - 1
 
     def _load_scales(self, tile: Index) -> Values:
         """Loads scales of each part of A, and of the wave's B."""
@@ -236,7 +231,7 @@ class DataTiled(Kernel):
         next_scales, next_tile = self._load_scales(following), self.b.in_bounds(following)
         sched_barrier()
         for step, n in product(range(self.steps), range(self.columns)):
-            if (step, n) == self._barrier_at:
+            if (step, n) == self.barrier_at:
                 # After this the next K tile of A has arrived, and all waves have read this one, whose stage is reused
                 builder.wait_groups(_STAGES - 2)
                 builder.lds_barrier()

@@ -7,9 +7,7 @@ its scales; elements and scales of one RHS, and of the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from iree.compiler import ir
 
@@ -32,6 +30,8 @@ class Tile(multistage.Tile):
         return [lhs, rhs, rhs]
 
 
+BOTH = range(2)
+"""The numbers of the matrices."""
 _UNITS = ((16, 16), (8, 16), (8, 8))
 """The units along M and N of the tiles of `multistage` that have a pair."""
 _BITS = ((4, 4), (8, 4), (8, 8))
@@ -43,20 +43,11 @@ class Instance(family.Instance):
     """A member: the tile and types of an instance of `multistage`, with half of the columns for each matrix."""
 
     @property
-    def name(self) -> str:
-        """The name, for example mx_dual_f4E2M1FN_f4E2M1FN_f32_m256_n128_k512."""
-        return super().name.replace("mx_", "mx_dual_", 1)
-
-    @property
     def plain(self) -> family.Instance:
         """The instance for one matrix with the columns of both, which takes the same time."""
         m, n = self.tile.units
         tile = next(each for each in multistage.TILES if _is_plain(each) and each.units == (m, 2 * n))
         return family.Instance(tile, self.elements, Multistage)
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        return super().rule | {"operands": DualPacked.operands}
 
     def covers(self, m: int, n: int, k: int) -> bool:
         """Returns whether it computes a problem of this size: more than one tile along each dimension.
@@ -69,15 +60,11 @@ class Instance(family.Instance):
         (units_m, units_n), steps = self.tile.units, self.layout.intrinsics_k
         shapes = [
             (units, steps * LANES * each)
-            for units, element in ((units_m, LHS), *[(units_n, RHS)] * len(_BOTH))
+            for units, element in ((units_m, LHS), *[(units_n, RHS)] * len(BOTH))
             for each in (MFMA.lane_bytes(self.elements[element]), 1)
         ]
-        results = [argument_types(self.layout, self.elements)[-1]] * len(_BOTH)
+        results = [argument_types(self.layout, self.elements)[-1]] * len(BOTH)
         return (*(build.tensor_type((1, units, None, size), "i8") for units, size in shapes), *results)
-
-
-_BOTH = range(2)
-"""The numbers of the matrices."""
 
 
 # The kernel
@@ -86,11 +73,7 @@ _BOTH = range(2)
 class DualPacked(Multistage):
     """Writes the kernel of an instance."""
 
-    operands, results = "packed_pair", len(_BOTH)
-
-    def _pairs(self, *arguments: ir.Value) -> Sequence[tuple[ir.Value, ir.Value]]:
-        operands = arguments[: -self.results]
-        return list(zip(operands[::2], operands[1::2], strict=True))
+    prefix, operands, results = "mx_dual_", "packed_pair", len(BOTH)
 
 
 def _is_plain(tile: multistage.Tile) -> bool:
@@ -101,7 +84,7 @@ def _is_plain(tile: multistage.Tile) -> bool:
 def _dual(tile: multistage.Tile) -> Tile:
     (m, n), layout = tile.units, tile.layout
     bits = tuple(each for each in tile.bits if each in _BITS)
-    return Tile(replace(layout, units=(m, n // len(_BOTH))), tile.benefit, waves=tile.waves, bits=bits)
+    return Tile(replace(layout, units=(m, n // len(BOTH))), tile.benefit, waves=tile.waves, bits=bits)
 
 
 INSTANCES = tuple(

@@ -20,7 +20,7 @@ from mxcomp.formats import ELEMENT_TYPES, element_format
 from mxcomp.layout import DataTiledLayout, layout_entries
 from mxcomp.target import Target
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, Values, assume
+from mxcomp.ukernels.builder import Factor, Index, Values, assume
 from mxcomp.ukernels.operands import argument_types
 from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, LANES, ONE_WAVE, SCALE, UNIT_ROWS, Waves
 
@@ -141,7 +141,17 @@ class Instance:
     def name(self) -> str:
         """The name, for example mx_f8E4M3FN_f4E2M1FN_f32_m128_n256_k128."""
         lhs, rhs, *_ = self.types
-        return self.tile.pattern.replace("LHS", lhs).replace("RHS", rhs)
+        return self.prefix + self.tile.pattern.removeprefix("mx_").replace("LHS", lhs).replace("RHS", rhs)
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of names of its kind."""
+        return self.kernel.prefix
+
+    @property
+    def operands(self) -> str:
+        """The match rule's name for its operands; "" for packed ones."""
+        return ROW_MAJOR_SIDES[self.tile.for_rhs] if self.tile.lhs_row_major else self.kernel.operands
 
     @property
     def path(self) -> Path:
@@ -186,7 +196,7 @@ class Instance:
         m = {key: size for key, size in (("min", self.tile.min_m), ("max", self.tile.max_m)) if size}
         return {
             "types": list(self.types),
-            **({"operands": ROW_MAJOR_SIDES[self.tile.for_rhs]} if self.tile.lhs_row_major else {}),
+            **({"operands": self.operands} if self.operands else {}),
             "benefit": self.tile.benefit,
             "constraints": {"k": k} | ({"m": m} if m else {}),
             "layout": layout_entries(self.layout),
@@ -211,11 +221,13 @@ def instances(kernel: type[Kernel], tiles: Iterable[Tile]) -> tuple[Instance, ..
 class Kernel:
     """Writes the kernel of an instance, part by part."""
 
+    prefix, operands = "mx_", ""
+    """The beginning of its instances' names, and the match rule's name for other operands than packed ones."""
     results = 1
     """The number of results, whose accumulators are the last arguments."""
 
     def __init__(self, instance: Instance, target: Target) -> None:
-        self.instance = instance
+        self.instance, self.layout = instance, instance.layout
 
     def function(self) -> ir.Operation:
         """Returns the function, in no module."""
@@ -238,6 +250,15 @@ class Kernel:
     def _open(self, *arguments: ir.Value) -> None:
         """Sets up the operands, and their parts of LDS."""
         raise NotImplementedError
+
+    def _pairs(self, *operands: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
+        """Returns elements and scales of LHS, and of each RHS. Of several RHS, scales follow what they are of."""
+        elements, scales = (operands[:2], operands[2:]) if self.results == 1 else (operands[::2], operands[1::2])
+        return list(zip(elements, scales, strict=True))
+
+    def _ordered(self, a: Factor, b: Factor) -> tuple[Factor, Factor]:
+        """Returns the factors of an MFMA: swapped where a lane's accumulators are adjacent in a row of the result."""
+        return (b, a) if self.layout.lane_columns else (a, b)
 
     def _distribute(self, thread: Index) -> None:
         """Computes the wave and lane, and their parts of the tile."""

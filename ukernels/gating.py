@@ -16,7 +16,7 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.formats import E2M1, E4M3
-from mxcomp.layout import GATE_AND_UP, LHS, RHS
+from mxcomp.layout import GATE_AND_UP, LHS
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, data_tiled, family, split_k
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier
@@ -98,9 +98,7 @@ class FewRows(Stream):
         return depth, depth * self.waves
 
     def _operands(self, *given: ir.Value) -> None:
-        lhs, rhs, lhs_scale, rhs_scale = given
-        a = _InFlight(self.waves, self.instance, LHS, lhs, lhs_scale)
-        b = _InFlight(self.waves, self.instance, RHS, rhs, rhs_scale)
+        a, b = (_InFlight(self.waves, self.instance, side, *pair) for side, pair in enumerate(self._pairs(*given)))
         self.streamed = b, a
         self.k_tiles = a.k_tiles = b.k_tiles = builder.opaque(a.k_tiles)  # keeps the loop, as in `Stream`
 

@@ -9,7 +9,6 @@ a lane stores 16 bytes of bf16.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
@@ -75,7 +74,7 @@ class Gemm(Kernel):
         super().__init__(instance, target)
         tile = instance.tile
         assert isinstance(tile, Tile)
-        self.layout, self.waves, self.staging = tile.layout, tile.waves, tile.staging(instance.elements, target)
+        self.waves, self.staging = tile.waves, tile.staging(instance.elements, target)
         self.rows = tile.units[LHS] // tile.waves.m
         self.columns = tile.units[RHS] // tile.waves.n * self.results
         self.steps = self.layout.intrinsics_k
@@ -83,21 +82,15 @@ class Gemm(Kernel):
 
     def _open(self, *arguments: ir.Value) -> None:
         self.k_tiles = Index.of(build.dim(arguments[LHS], 2))
-        kinds = [self.row_major if each.is_row_major else self.operand for each in self.staging]
-        sides = [(LHS, self.rows), *[(RHS, self.columns // self.results)] * self.results]
+        lhs, rhs = self.instance.elements
+        of_wave = [(lhs, self.rows), *[(rhs, self.columns // self.results)] * self.results]
+        operands = zip(self._pairs(*arguments[: -self.results]), of_wave, self.staging, strict=True)
         self.sides: tuple[Operand, ...] = tuple(
-            kind(*pair, self.instance.elements[side], fragments, staging, self.k_tiles)
-            for kind, pair, (side, fragments), staging in zip(
-                kinds, self._pairs(*arguments), sides, self.staging, strict=True
-            )
+            (self.row_major if staging.is_row_major else self.operand)(*pair, kind, fragments, staging, self.k_tiles)
+            for pair, (kind, fragments), staging in operands
         )
         self.of_column = [(x, n) for x in self.sides[RHS:] for n in range(x.fragments)]
         self._stage()
-
-    def _pairs(self, *arguments: ir.Value) -> Sequence[tuple[ir.Value, ir.Value]]:
-        """Returns elements and scales of LHS, and of each RHS."""
-        lhs, rhs, lhs_scale, rhs_scale, _ = arguments
-        return (lhs, lhs_scale), (rhs, rhs_scale)
 
     def _stage(self) -> None:
         """Allocates LDS."""
@@ -117,11 +110,6 @@ class Gemm(Kernel):
         for rhs in each_rhs:
             rhs.distribute(wave, lane, self.column)
 
-    def _mfma(self, a: builder.Factor, b: builder.Factor, acc: ir.Value) -> ir.Value:
-        """Multiplies with factors swapped, so that a lane's accumulators are adjacent in a row of the result."""
-        left, right = (b, a) if self.layout.lane_columns else (a, b)
-        return builder.scaled_mfma(self.layout.shape, left, right, acc)
-
     def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
         """Returns the result with pairs of units expanded along the joined side, as lanes store parts of both."""
         if not any(each.joined for each in self.staging):
@@ -130,8 +118,10 @@ class Gemm(Kernel):
         units = [m, n // 2, 2] if self.staging[RHS].joined else [m // 2, 2, n]
         return build.tensor_type([*above, *units, groups, rows, inner], str(result.element_type))
 
-    def _store(self, acc: Values, threads: builder.Threads) -> None:
+    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         """Stores the wave's fragments, row by row, of one result behind the other."""
+        # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
+        builder.wait_groups(0)
         group, row = self.lane_place
         inner, groups = self.layout.shape.acc_inner, builder.pinned(group % 2 * 2)
         columns = self.columns // self.results
@@ -147,8 +137,3 @@ class Gemm(Kernel):
         else:
             shape = [1, 1, self.rows, columns, 1, 1, inner]
             threads.store(acc, shape, [0, 0, self.row, self.column, group, row, 0])
-
-    @property
-    def _sums(self) -> int:
-        """The number of accumulators that a lane has of a fragment."""
-        return self.layout.shape.acc_inner

@@ -26,13 +26,10 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, dual_packed, family, split_k, standing
 from mxcomp.ukernels.brought import ACTIVATE, QUANTISE
 from mxcomp.ukernels.builder import Index, Values, select
-from mxcomp.ukernels.dual_packed import DualPacked
+from mxcomp.ukernels.dual_packed import BOTH, DualPacked
 from mxcomp.ukernels.softmax import swapped
-from mxcomp.ukernels.split_k import InFlight
 from mxcomp.ukernels.waves import BLOCK, BLOCKS, LANES, MFMA, STEPS, UNIT_ROWS, VALUES, in_columns, unit_layout
 
-BOTH = range(2)
-"""The numbers of the matrices."""
 PART = BLOCK // BLOCKS
 """The number of columns of a block that a lane has."""
 _UNITS = BLOCK // UNIT_ROWS
@@ -51,9 +48,8 @@ class Instance(family.Instance):
     plain: family.Instance
 
     @property
-    def name(self) -> str:
-        """The name, for example mx_packed_hidden_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512."""
-        return super().name.replace("mx_", "mx_packed_hidden_", 1)
+    def prefix(self) -> str:
+        return "mx_packed_hidden_"
 
     def covers(self, problem: Problem) -> bool:
         """Returns whether it computes problems alike two at a time."""
@@ -217,11 +213,6 @@ class FewRows(split_k.Stream):
     """Writes the kernel of an instance: `split_k.Stream` of two matrices, whose sums a wave has of a whole block."""
 
     results = len(BOTH)
-
-    def _operands(self, *given: ir.Value) -> None:
-        lhs, *each_rhs = zip(given[::2], given[1::2], strict=True)
-        self.k_tiles = Index.of(build.dim(given[0], 2))
-        self.streamed: tuple[InFlight, ...] = *(self._operand(RHS, *rhs) for rhs in each_rhs), self._operand(LHS, *lhs)
 
     def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
         """Returns results with a workgroup's part, whose first block is that one. A wave has one of all blocks of units

@@ -396,16 +396,14 @@ class Intrawave(Gemm):
         a, b = (
             x.factor(self.fragments[x][k], self.scales[x][k], step) for x, k in zip(self.sides, (m, n), strict=True)
         )
-        number, (left, right) = m * self.columns + n, (b, a) if self.layout.lane_columns else (a, b)
-        self.acc[number] = builder.placed_mfma(left, right, self.acc[number], _registers(number))
+        number = m * self.columns + n
+        self.acc[number] = builder.placed_mfma(*self._ordered(a, b), self.acc[number], _registers(number))
 
     # Epilogue
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         builder.wait_mfma()
-        # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
-        builder.wait_groups(0)
-        self._store(acc, threads)
+        super()._epilogue(acc, threads)
 
 
 def _registers(number: int) -> str:

@@ -25,7 +25,7 @@ from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, loop, s_barrier, sched_barrier
 from mxcomp.ukernels.gemm import Gemm, Scales
 from mxcomp.ukernels.operands import Staging, stages_in
-from mxcomp.ukernels.waves import HALF_STEPS, STEPS, Waves, in_columns, unit_layout
+from mxcomp.ukernels.waves import HALF_STEPS, STEPS, VALUES, Waves, in_columns, unit_layout
 
 # Tiles
 
@@ -159,7 +159,7 @@ class Multistage(Gemm):
         scales = {(x, n): x.scales(n, 0) for x in self.sides for n in range(x.fragments)}
         b = [x.fragment(n, first) for x, n in self.of_column]
         a = [self.sides[LHS].fragment(m, first) for m in range(_ROWS_AHEAD)]
-        acc = [builder.f32_zeros(self._sums)] * (self.rows * self.columns)
+        acc = [builder.f32_zeros(VALUES)] * (self.rows * self.columns)
         return acc, a, b, scales
 
     def _copy_scales(self, tile: Index, slot: Index | int) -> None:
@@ -210,7 +210,7 @@ class Multistage(Gemm):
                 for n, (rhs, of_rhs) in enumerate(self.of_column):
                     right = rhs.factor(b[n], scales[rhs, of_rhs], step)
                     number = row * self.columns + n
-                    acc[number] = self._mfma(left, right, acc[number])
+                    acc[number] = builder.scaled_mfma(self.layout.shape, *self._ordered(left, right), acc[number])
                     if row == self.read_rows[n]:
                         next_b[n] = rhs.fragment(of_rhs, ahead[RHS])
                     if is_last and row == n % self.rows:
@@ -230,13 +230,6 @@ class Multistage(Gemm):
         """Synchronises waves when the next step has arrived. Waiting for a value in registers needs no barrier."""
         builder.wait_groups(self.stages - 3)
         builder.fenced_barrier()
-
-    # Epilogue
-
-    def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
-        builder.wait_groups(0)
-        self._store(acc, threads)
 
 
 INSTANCES = family.instances(Multistage, TILES)

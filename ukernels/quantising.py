@@ -62,15 +62,12 @@ class Instance(family.Instance):
     matrices: int = 1
 
     @property
-    def name(self) -> str:
-        """The name, for example mx_fused_quant16_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512."""
-        prefix = self.kernel.prefix.format(self.bits) + "dual_" * (self.matrices > 1)
-        return super().name.replace("mx_", prefix, 1)
+    def prefix(self) -> str:
+        return super().prefix.format(self.bits) + "dual_" * (self.matrices > 1)
 
     @property
     def operands(self) -> str:
-        """The match rule's name for its operands."""
-        return self.kernel.operands + "_pair" * (self.matrices > 1)
+        return super().operands + "_pair" * (self.matrices > 1)
 
     @property
     def plain(self) -> family.Instance:
@@ -80,8 +77,7 @@ class Instance(family.Instance):
     @property
     def rule(self) -> dict[str, Any]:
         rule = super().rule
-        bounds = rule["constraints"] | {"m": {"max": self.most_rows}}
-        return rule | {"operands": self.operands, "constraints": bounds}
+        return rule | {"constraints": rule["constraints"] | {"m": {"max": self.most_rows}}}
 
     def lds_bytes(self, target: Target) -> int:
         return self.matrices * super().lds_bytes(target)
@@ -189,8 +185,7 @@ def opened(words: ir.Value) -> tuple[ir.Value, Index, int]:
 class FlatStream(split_k.Stream):
     """The base of kernels that take activations, with units in operands of few dimensions."""
 
-    operands, prefix = "quantising", "mx_fused_quant{}_"
-    """The match rule's name for their operands; and the prefix of names for so many bits of an activation."""
+    operands, prefix = "quantising", "mx_fused_quant{}_"  # of so many bits of an activation
     weights: type[Streamed] = Streamed
     in_order = False
     """Whether `@quantise` is to return elements in order, not as the MFMA takes them from lanes."""

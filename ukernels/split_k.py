@@ -169,7 +169,7 @@ class Stream(Kernel):
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        self.layout, self.waves, self.units = instance.layout, instance.tile.waves.k, instance.tile.fragments
+        self.waves, self.units = instance.tile.waves.k, instance.tile.fragments
         self.steps, self.turn = self._turn()
         self._share_out(self.waves)
 
@@ -194,11 +194,10 @@ class Stream(Kernel):
         self.parts = [builder.lds(self.waves * self._part, "f32") for _ in range(results)]
 
     def _operands(self, *given: ir.Value) -> None:
-        """Returns A and B."""
-        lhs, rhs, lhs_scale, rhs_scale = given
-        self.k_tiles = Index.of(build.dim(lhs, 2))
-        a = self._operand(LHS, lhs, lhs_scale, self.instance.tile.max_m)
-        self.streamed: tuple[InFlight, ...] = self._operand(RHS, rhs, rhs_scale), a  # in the order of loading
+        """Sets up A, and each B."""
+        self.k_tiles, (lhs, *each_rhs) = Index.of(build.dim(given[LHS], 2)), self._pairs(*given)
+        a = self._operand(LHS, *lhs, self.instance.tile.max_m)
+        self.streamed: tuple[InFlight, ...] = *(self._operand(RHS, *rhs) for rhs in each_rhs), a  # in order of loading
 
     def _operand(self, side: int, elements: ir.Value, scales: ir.Value, rows: int | None = None) -> Streamed:
         buffers = packed_buffer(elements, self.k_tiles), packed_buffer(scales, self.k_tiles)
@@ -254,8 +253,7 @@ class Stream(Kernel):
     def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
         """Adds the product of a step."""
         for number, pair in enumerate(product(*self._factors(step, flights))):
-            left, right = reversed(pair) if self.layout.lane_columns else pair
-            acc[number] = builder.scaled_mfma(self.layout.shape, left, right, acc[number])
+            acc[number] = builder.scaled_mfma(self.layout.shape, *self._ordered(*pair), acc[number])
 
     def _factors(self, step: int, flights: Sequence[Flight]) -> tuple[Sequence[Factor], Sequence[Factor]]:
         """Returns A's and B's factors of a step; A is the last operand."""

@@ -47,7 +47,7 @@ from mxcomp.registry import Registry
 from mxcomp.selection import times
 from mxcomp.selection.quantising import separate_us
 from mxcomp.selection.ranking import fastest
-from mxcomp.ukernels import hidden
+from mxcomp.ukernels import dual_packed, hidden
 
 _NOT = "hidden activations are not quantised in the tile of gate and up: "
 
@@ -264,7 +264,7 @@ def _gate_and_up(behind: Site, context: Context) -> tuple[Site, Site] | None:
     if any(replacing.objection(value, readings, sizes_known=True) for value in values):
         return None
     sites = list(dict.fromkeys(_sites(found.source, context)))
-    if len(sites) != len(hidden.BOTH) or None in sites:
+    if len(sites) != len(dual_packed.BOTH) or None in sites:
         return None
     gate, up = (site for site in sites if site is not None)
     is_pair = gate.partner == up.index and not gate.problem.batch and not gate.is_symmetric and len(gate.siblings) == 1
