@@ -59,6 +59,17 @@ class Sum:
         places = [place for place, _ in self.places]
         return places[0] if len(places) == 1 and self == Sum(0, ((places[0], 1),)) else None
 
+    def moved(self, places: Mapping[Index, Sum | None]) -> Sum | None:
+        """Returns the sum with others in place of subscripts; None where one that it depends on is unknown."""
+        axes, found = {place.axis for place in places}, Sum(self.number, (), self.elements)
+        for place, factor in self.places:
+            to = places.get(place) if place.axis in axes else Sum(0, ((place, 1),))
+            if to is None:
+                return None
+            found = found.plus(to, factor)
+        is_moved = any(index.axis in axes for element, _ in self.elements for index in element.indices)
+        return None if is_moved else found
+
     @property
     def holds(self) -> bool | None:
         """Whether it is always, or never, at least 0; else None."""
@@ -109,12 +120,11 @@ Value: TypeAlias = Sum | Choice | float
 
 def choice(conditions: frozenset[Condition], yes: float, no: float, or_for_none: bool = False) -> Choice | float:
     """Returns a choice, or the number that it always is."""
-    if yes == no or not conditions:
-        return yes
-    (first, *others) = conditions
-    if isinstance(first, Sum) and not others and not or_for_none and first.holds is not None:
-        return yes if first.holds else no
-    return Choice(conditions, yes, no, or_for_none)
+    known = {each: each.holds for each in conditions if isinstance(each, Sum)}
+    if False in known.values() and not or_for_none:
+        return no
+    unknown = frozenset(each for each in conditions if not isinstance(each, Sum) or not known[each])
+    return Choice(unknown, yes, no, or_for_none) if unknown and yes != no else yes
 
 
 def turned(value: Value) -> Value:
@@ -185,7 +195,7 @@ def chosen(condition: Value, yes: Value, no: Value) -> Value | None:
 _HIDING = (0.0, -math.inf, False)
 """A number that a choice adds to scores to hide keys; several may be added up."""
 
-_EQUAL = 0
+_EQUAL, _UNEQUAL = 0, 1
 _FROM_RIGHT, _STRICT = {2: False, 3: False, 4: True, 5: True}, (2, 4)
 """The predicates among slt, sle, sgt, sge of arith.cmpi that subtract the right operand; and those that exclude
 equality."""
@@ -196,6 +206,8 @@ def result(op: ir.Operation, operands: Sequence[Value]) -> Value | None:
     if op.name == "arith.select":
         condition, yes, no = operands
         return chosen(condition, yes, no)
+    if op.name == "arith.extui" and isinstance(operands[0], float):
+        return Sum(int(operands[0]))
     sums = [each for each in operands if isinstance(each, Sum)]
     if sums:
         return _of_sums(op, sums) if len(sums) == len(operands) else None
@@ -233,8 +245,9 @@ def _of_sums(op: ir.Operation, operands: Sequence[Sum]) -> Value | None:
             return next((b.times(a.number) for a, b in ((one, other), (other, one)) if a == Sum(a.number)), None)
         case "arith.cmpi":
             predicate = ir.IntegerAttr(op.attributes["predicate"]).value
-            if predicate == _EQUAL:
-                return choice(frozenset({one.plus(other, -1), other.plus(one, -1)}), 1.0, 0.0)
+            if predicate in (_EQUAL, _UNEQUAL):
+                is_equal = frozenset({one.plus(other, -1), other.plus(one, -1)})
+                return choice(is_equal, *((1.0, 0.0) if predicate == _EQUAL else (0.0, 1.0)))
             if predicate not in _FROM_RIGHT:
                 return None
             difference = one.plus(other, -1) if _FROM_RIGHT[predicate] else other.plus(one, -1)

@@ -22,7 +22,7 @@ from iree.compiler import ir
 from mxcomp.matching.conditions import Choice, Element, Some, Sum, Value, choice, result, turned
 from mxcomp.matching.elements import Index, UntraceableError, loop_subscripts
 from mxcomp.matching.following import KEY, Following, reduction
-from mxcomp.matching.sizes import Size, Sizes
+from mxcomp.matching.sizes import Size, Sizes, concatenated
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, loop_sizes, reassociation, yielded
 
@@ -203,19 +203,52 @@ class Follower(Following[Value]):
 
     def scalar(self, op: ir.Operation, operands: Sequence[Value | None], loops: Sequence[Index]) -> Value | None:
         if op.name == "linalg.index":
-            index = loops[ir.IntegerAttr(op.attributes["dim"]).value]
-            return Sum(0, ((index, 1),)) if index.axis and index.extent != 1 else Sum(0)
+            return _sum(loops[ir.IntegerAttr(op.attributes["dim"]).value])
         if op.name == "tensor.extract":
             places = [each.place if isinstance(each, Sum) else None for each in operands[1:]]
             sizes = build.static_sizes(op.operands[0])
-            fits = [each is not None and each.extent in (1, size) for each, size in zip(places, sizes, strict=True)]
-            return self.element(op.operands[0], [each for each in places if each]) if all(fits) else None
+            if all(each is not None and each.extent in (1, size) for each, size in zip(places, sizes, strict=True)):
+                return self.element(op.operands[0], [each for each in places if each])
+            return self._at(op.operands[0], [each if isinstance(each, Sum) else None for each in operands[1:]])
         return _of_scalars(op, operands)
 
+    def _at(self, value: ir.Value, places: Sequence[Sum | None]) -> Sum | None:
+        """Returns the integer at places of a tensor, which may be unknown where it does not depend on them."""
+        subscripts = _places(value)
+        found = self.element(value, subscripts)
+        return found.moved(dict(zip(subscripts, places, strict=True))) if isinstance(found, Sum) else None
+
     def other(self, op: ir.Operation, place: Element) -> Value | None:
-        """Returns a constant, or the value of a reduction to the largest number, or to whether one is true."""
-        if op.name == "arith.constant":
-            return _constant(place.value)
+        """Returns a constant, an integer of a part or of a row with a first column, or the value of a reduction."""
+        match op.name:
+            case "arith.constant":
+                return _constant(place.value)
+            case "tensor.extract_slice":
+                offsets = Sizes().offsets(op) or ()
+                places = [_sum(each).plus(Sum(by)) for each, by in zip(place.indices, offsets, strict=False)]
+                return self._at(op.operands[0], places) if len(offsets) == len(place.indices) else None
+            case "tensor.concat":
+                return self._continued(op, place.indices)
+            case "iree_linalg_ext.scan":
+                is_sum = graph.producer(yielded(op), "arith.addi") is not None
+                return Sum(0) if is_sum and all(self._is_zero(each) for each in op.operands) else None
+        return self._reduced(op, place)
+
+    def _is_zero(self, value: ir.Value) -> bool:
+        return self._at(value, [None] * len(_places(value))) == Sum(0)
+
+    def _continued(self, op: ir.Operation, indices: Sequence[Index]) -> Sum | None:
+        """Returns an integer of a row whose first column, which is put in front, continues it."""
+        dim, places = concatenated(op), list[Sum | None](map(_sum, indices))
+        if len(op.operands) != 2 or build.static_sizes(op.operands[0])[dim] != 1:
+            return None
+        first, row = op.operands
+        at = [[*places[:dim], each, *places[dim + 1 :]] for each in (Sum(0), Sum(-1), _sum(indices[dim]).plus(Sum(-1)))]
+        start, before, found = (self._at(*each) for each in zip((first, row, row), at, strict=True))
+        return found if start == before else None
+
+    def _reduced(self, op: ir.Operation, place: Element) -> Value | None:
+        """Returns the largest number of a row, or whether one is true."""
         rows = reduction(op, place)
         if rows is None or rows.name not in ("arith.maximumf", "arith.ori"):
             return None
@@ -240,9 +273,15 @@ class Follower(Following[Value]):
         return all(not size.roots or size == self._above_0 for size in sizes)
 
 
+def _sum(index: Index) -> Sum:
+    return Sum(0, ((index, 1),)) if index.axis and index.extent != 1 else Sum(0)
+
+
 def _of_scalars(op: ir.Operation, operands: Sequence[Value | None]) -> Value | None:
     if op.name == "arith.constant":
         return _constant(op.results[0])
+    if op.name == "arith.select" and isinstance(operands[0], float):
+        return operands[1 if operands[0] else 2]
     known = [each for each in operands if each is not None]
     return result(op, known) if known and len(known) == len(operands) else None
 

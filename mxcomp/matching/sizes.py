@@ -2,13 +2,15 @@
 
 %s = tensor.collapse_shape %x [[0, 1], [2]] : tensor<?x4x32xf32> into tensor<?x32xf32>
 %e = tensor.empty(dim %s, 0)   →   4 * dimension 0 of argument 0
+
+Bounds of slices are sizes plus numbers, which can be compared, as no size is negative: min(size + 1, 1) is 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -104,11 +106,60 @@ class Size:
         return build.times(build.product(values), factor) if values else build.constant_index(factor)
 
 
+@dataclass(frozen=True)
+class _Sum:
+    """A number and perhaps a size, which is at least 0."""
+
+    number: int
+    size: Size | None = None
+
+    def plus(self, other: _Sum, sign: int = 1) -> _Sum | None:
+        number = self.number + sign * other.number
+        if other.size is None or (self.size is None and sign > 0):
+            return _Sum(number, self.size or other.size)
+        return _Sum(number) if sign < 0 and self.size == other.size else None
+
+    def is_less(self, other: _Sum) -> bool | None:
+        """Returns whether it is less than another one; None where that depends on sizes."""
+        is_less = self.number < other.number
+        is_known = self.size == other.size or (self.size if is_less else other.size) is None
+        return is_less if is_known else None
+
+    def ordered(self, other: _Sum) -> tuple[_Sum | None, _Sum | None]:
+        """Returns the lesser and the greater one of two."""
+        is_less = self.is_less(other)
+        return (None, None) if is_less is None else (self, other) if is_less else (other, self)
+
+
+def _applied(op: ir.Operation, operand: _Sum) -> _Sum | None:
+    """Returns the sum of an operand and the number that a map adds to it; None for other maps."""
+    (expr,) = ir.AffineMapAttr(op.attributes["map"]).value.results
+    binary = ir.AffineBinaryExpr(expr) if isinstance(expr, ir.AffineAddExpr) else None
+    is_plain = binary is not None and isinstance(binary.lhs, ir.AffineDimExpr | ir.AffineSymbolExpr)
+    if binary is None or not is_plain or not isinstance(binary.rhs, ir.AffineConstantExpr):
+        return None
+    return operand.plus(_Sum(ir.AffineConstantExpr(binary.rhs).value))
+
+
+_OF_SUMS: Mapping[str, Callable[..., _Sum | None]] = {
+    "arith.index_cast": lambda op, one: one,
+    "affine.apply": lambda op, *operands: _applied(op, *operands) if len(operands) == 1 else None,
+    "arith.addi": lambda op, one, other: one.plus(other),
+    "arith.subi": lambda op, one, other: one.plus(other, -1),
+    "arith.minsi": lambda op, one, other: one.ordered(other)[0],
+    "arith.maxsi": lambda op, one, other: one.ordered(other)[1],
+}
+"""Functions that compute the sums of operations from those of their operands."""
+_SELECT, _LESS = "arith.select", 2
+"""The predicate of arith.cmpi."""
+
+
 class Sizes:
     """The sizes of tensors' dimensions, each found once; producers are asked first, which keeps recursion shallow."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[ir.Value, int], Size] = {}
+        self._sums: dict[ir.Value, _Sum | None] = {}
 
     def of(self, value: ir.Value, dim: int) -> Size:
         """Returns the size of a tensor's dimension."""
@@ -138,7 +189,35 @@ class Sizes:
         if op is not None and op.name in _QUOTIENTS:
             found = self.of_index(op.operands[0]).by(self.of_index(op.operands[1]))
             return found or Size(roots=(Root(value),))
-        return Size(roots=(Root(value),))
+        total = self._sum(value) if op is not None and op.name in (*_OF_SUMS, _SELECT) else None
+        return total.size if total and total.size and not total.number else Size(roots=(Root(value),))
+
+    def offsets(self, op: ir.Operation) -> list[int] | None:
+        """Returns the offsets of a slice without steps; None where one depends on sizes, or on data."""
+        static, _, steps = graph.slicing(op)
+        dynamic = iter(op.opview.offsets)
+        found = [self._sum(next(dynamic)) if each == build.DYNAMIC else _Sum(each) for each in static]
+        known = [each.number for each in found if each is not None and each.size is None]
+        return known if len(known) == len(static) and set(steps) <= {1} else None
+
+    def _sum(self, value: ir.Value) -> _Sum | None:
+        """Returns the sum that an index, or an integer, is; None for others."""
+        if value not in self._sums:
+            number, op = graph.number(value), graph.producer(value)
+            self._sums[value] = None if op is None else self._summed(op) if number is None else _Sum(number)
+        return self._sums[value]
+
+    def _summed(self, op: ir.Operation) -> _Sum | None:
+        if op.name in ("tensor.dim", _OF_VIEW):
+            return _Sum(0, self.of_index(op.results[0]))
+        test = graph.producer(op.operands[0], "arith.cmpi") if op.name == _SELECT else None
+        if test is not None and ir.IntegerAttr(test.attributes["predicate"]).value == _LESS:
+            one, other = (self._sum(each) for each in test.operands)
+            is_less = None if one is None or other is None else one.is_less(other)
+            return None if is_less is None else self._sum(op.operands[1 if is_less else 2])
+        found = [self._sum(each) for each in op.operands] if op.name in _OF_SUMS else []
+        operands = [each for each in found if each is not None]
+        return _OF_SUMS[op.name](op, *operands) if operands and len(operands) == len(found) else None
 
     def given(self, op: ir.Operation, dim: int) -> Size | None:
         """Returns the size of a result's dimension that is an operand of its operation, or None."""
@@ -147,6 +226,8 @@ class Sizes:
             is_listed = made is not None and made.name == "tensor.from_elements"
             return self.of_index(made.operands[dim]) if made is not None and is_listed else None
         sizes = build.static_sizes(op.results[0])
+        if op.name == "tensor.extract_slice" and len(sizes) == len(op.opview.static_sizes):
+            return self.of_index(op.opview.sizes[sizes[:dim].count(None)])
         first = _GIVEN.get(op.name)
         if op.name in ("iree_tensor_ext.bitcast", "flow.tensor.bitcast"):
             first = len(op.operands) - sizes.count(None)

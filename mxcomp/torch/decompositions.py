@@ -103,15 +103,23 @@ def _indexed(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 
 def _indexed_by_one(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """Flattens the dimensions that are indexed."""
+    """Indexes dimensions one after the other, if each index has its own of the result; else flattens them."""
     at, first = _dims(indices)
     others = [dim for dim in range(x.dim()) if dim not in at]
     x = x.permute(*others[:first], *at, *others[first:])
     sizes = x.shape[first : first + len(at)]
-    place: Any = 0
-    for index, size in zip((index for index in indices if index is not None), sizes, strict=True):
-        place = place * size + _from_beginning(index, size)
+    pairs = zip((index for index in indices if index is not None), sizes, strict=True)
+    given = [_from_beginning(index, size) for index, size in pairs]
     before, after = x.shape[:first], x.shape[first + len(at) :]
+    is_one = [[type(size) is int and size == 1 for size in index.shape] for index in given]
+    own = [i - len(each) for each in is_one for i, is_shared in enumerate(each) if not is_shared]
+    if own == sorted(set(own)):
+        for i, index in enumerate(given):
+            x = x.index_select(first + i, index.reshape(-1))
+        return x.reshape(*before, *torch.broadcast_shapes(*(index.shape for index in given)), *after)
+    place: Any = 0
+    for index, size in zip(given, sizes, strict=True):
+        place = place * size + index
     found = x.reshape(*before, math.prod(sizes), *after).index_select(first, place.reshape(-1))
     return found.reshape(*before, *place.shape, *after)
 

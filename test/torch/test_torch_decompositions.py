@@ -207,7 +207,8 @@ class Indexed(torch.nn.Module):
         written[2][:, :, i] = v
         written[3][i.int()] = 0
         added = torch.ops.aten.index_put(x, (None, i[:, None], j), v, True)
-        return x[i, j], x[:, i, j], x[i, :, j[:, None]], x[..., j.int()], *written, added, x.select(0, row)
+        apart = x[i[:, None], j], x[i[:, None, None], :, j[:, None].int()]
+        return x[i, j], x[:, i, j], x[i, :, j[:, None]], *apart, x[..., j.int()], *written, added, x.select(0, row)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
