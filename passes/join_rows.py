@@ -135,7 +135,7 @@ def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
             other.replace_all_uses_with(build.reshaped(computed, build.static_sizes(other)))
     for old, new_ in zip(region.results, written, strict=True):
         old.replace_all_uses_with(new_)
-    operands = [*op.operands, *([] if reader is None else list(reader.operands)[: 1 + CACHES])]
+    operands = [*op.operands, *([] if reader is None else list(reader.operands)[: 1 + len(caches)])]
     if reader is not None:
         graph.erase_dead(before)
     graph.erase_dead(region)
@@ -146,9 +146,10 @@ def _attention(region: ir.Operation, other: ir.Value, rows: Rows, size: int) -> 
     """Returns attention that alone reads the other rotation, and the caches before anything else does."""
     users = list(graph.readers(other, _VIEWS))
     found = users[0] if users and DECODE in users[0].attributes else None
-    if found is None or len(users) > 1 or rows.caches != CACHES or rows.format:
+    if found is None or len(users) > 1 or rows.caches != CACHES:
         return None
-    kernel, of_caches, own = _decode(found), list(found.operands)[1 : 1 + CACHES], _region(found)
+    kernel, own = _decode(found), _region(found)
+    of_caches = list(found.operands)[1 : 1 + len(kernel.caches)]
     sources = [graph.look_through(each, _VIEWS) for each in (found.operands[0], *of_caches)]
     if own.block != region.block or {*sources[1:]} != {*region.results} or sources[0] != other:
         return None
@@ -157,9 +158,10 @@ def _attention(region: ir.Operation, other: ir.Value, rows: Rows, size: int) -> 
         return None
     ours = size, rows.groups, rows.length, rows.size
     is_alike = (kernel.rows * kernel.size, kernel.heads // kernel.group, kernel.keys, kernel.size) == ours
-    parts = rows.groups * rows.length * rows.size / kernel.workgroups
+    is_alike = is_alike and kernel.key.format == kernel.value.format == rows.format
+    parts = [rows.groups * rows.length * width / kernel.workgroups for width, _ in rows.stored]
     is_few = size <= _MOST_OF_THREAD * kernel.threads
-    return found if is_alike and is_few and parts >= 2 and parts.is_integer() else None
+    return found if is_alike and is_few and all(part >= 2 and part.is_integer() for part in parts) else None
 
 
 def _decode(op: ir.Operation) -> Decode:
@@ -171,21 +173,22 @@ def _with_attention(
 ) -> list[ir.Value]:
     """Builds attention that rotates, in the place of one that reads what is rotated; returns caches."""
     own, functions = _region(reader), attributes.to_python(reader.attributes[DECODE])["functions"]
-    sources = [graph.look_through(each, _VIEWS) for each in list(reader.operands)[1 : 1 + CACHES]]
+    decode, count = _decode(reader), len(region.results)
+    sources = [graph.look_through(each, _VIEWS) for each in list(reader.operands)[1 : 1 + count]]
     order = [list(region.results).index(each) for each in sources]
-    elements = (*(rows.elements[i] for i in order), rows.elements[-1])
-    kernel = RotatedDecode(_decode(reader), replace(rows, elements=elements, functions=functions))
+    elements = (*(rows.elements[i // len(rows.stored)] for i in order[:CACHES]), rows.elements[-1])
+    kernel = RotatedDecode(decode, replace(rows, elements=elements), functions)
     made = [ir.RankedTensorType(each.type) for each in own.results]
     (op,) = _with_attribute(region, ROWS)
     caches = [list(op.operands)[rows.caches + 1 + i] for i in order]
     kinds = kernel.of_all(made)
     inits = [build.reshaped(each, kind.shape) for each, kind in zip(caches, kinds, strict=False)]
-    others = list(reader.operands)[1 + CACHES : -len(made)]
+    others = list(reader.operands)[1 + count : -len(made)]
     with standing.named(own, "attention", "attention"):
         results = standing.dispatch(
             kernel, [*operands, *others], kinds, kernel.threads, [*inits, *(None for _ in made)], along=kernel.along
         )
-    for before, after in zip(own.results, results[CACHES:], strict=True):
+    for before, after in zip(own.results, results[count:], strict=True):
         before.replace_all_uses_with(after)
     for op in reversed(_views(region, own)):
         op.move_after(own)
@@ -193,7 +196,7 @@ def _with_attention(
         build.reshaped(each, ir.RankedTensorType(region.results[i].type).shape)
         for i, each in zip(order, results, strict=False)
     ]
-    return [written[order.index(i)] for i in range(CACHES)]
+    return [written[order.index(i)] for i in range(count)]
 
 
 def _views(of: ir.Operation, before: ir.Operation) -> list[ir.Operation]:

@@ -87,7 +87,7 @@ def _quantised(elements: _Found, scales: _Found, target: Target) -> _Found | Non
         return None
     kind, source = found.type, str(found.type)
     with one.op.location:
-        functions = block_quantiser.text(found, of_scales.size, in_order=True)
+        functions = block_quantiser.texts([found])
     whole = replace(
         kernel, size=of_scales.size * BLOCK, element=source, bits=kind.width, format=str(build.element(codes)),
         functions=functions,

@@ -120,7 +120,7 @@ class Stored:
         in_order = [(each.axis, each.stride) for each in outer] == [("n", stride) for stride in strides]
         is_inner = [(each.axis, each.stride) for each in self.subscripts[len(outer) :]] == [(axis, 1) for axis in inner]
         is_whole = self.sizes == tuple(each.extent for each in self.subscripts) and not self.offset
-        return in_order and is_inner and is_whole and not self.format
+        return in_order and is_inner and is_whole
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Cache:
         """Takes elements and perhaps scales; `page` is the number of keys in each page, if they are in pages."""
         self._operands, self._kind, self._page = operands, kind, page
         self.stored = operands[0].stored
-        self._starts = [each.place(n=head).here for each in operands]
+        self.starts = [each.place(n=head).here for each in operands]
 
     @property
     def registers(self) -> int:
@@ -40,7 +40,7 @@ class Cache:
         """
         rows = []
         within = key % self._page if self._page else key
-        for each, first in zip(self._operands, self._starts, strict=True):
+        for each, first in zip(self._operands, self.starts, strict=True):
             start = first
             if self._page:
                 start = start + builder.unsigned(pages[0]) * each.stored.step("p")

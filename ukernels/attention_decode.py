@@ -131,11 +131,12 @@ class Decode:
     @property
     def may_rotate(self) -> bool:
         """Whether workgroups may compute queries, and the new rows of keys and values, themselves: of one token, whose
-        heads follow one another in operands of known sizes, and are stored as they are multiplied."""
+        heads follow one another in operands of known sizes."""
         is_plain = self.queries == 1 and self.size == self.value_size and self.pages is None
         is_known = not any(None in stored.sizes for stored in self.inputs)
-        is_in_order = self.query.has_heads(1, ("d",)) and self.key.has_heads(self.group, ("l", "d"))
-        return is_plain and is_known and is_in_order and self.value.has_heads(self.group, ("l", "v"))
+        axes = [("l", "d"), ("l", "v")] * 2
+        is_in_order = all(each.has_heads(self.group, of) for each, of in zip(self.caches, axes, strict=False))
+        return is_plain and is_known and is_in_order and self.query.has_heads(1, ("d",))
 
     @property
     def name(self) -> str:
@@ -145,6 +146,11 @@ class Decode:
     @property
     def inputs(self) -> list[Stored]:
         return attention.inputs(self)
+
+    @property
+    def caches(self) -> list[Stored]:
+        """Keys and values, and then their scales, if they have any."""
+        return [each for each in (self.key, self.value, self.key.scales, self.value.scales) if each]
 
     @property
     def outputs(self) -> list[Stored]:
@@ -192,9 +198,9 @@ class NewRow(Protocol):
         """Returns whether a row that may be there is read from memory."""
 
     def put(self, loaded: Values, start: Index, rows: Rows, column: Index, quarter: Index) -> Values:
-        """Returns what a lane has loaded of a step, which starts with this key, with the new row in its place.
+        """Returns what a lane has loaded of keys and values, with the new row in its place.
 
-        `rows` returns those of keys and of values that it has.
+        They are those of a step, which starts with this key; `rows` returns those that the lane has.
         """
 
 
@@ -347,7 +353,8 @@ class _Decode:
         """Multiplies 32 keys, and returns the state that the loop carries."""
         if self.new is not None:
             start = ((self.first + step) * KEYS).here
-            loaded = self.new.put(loaded, start, partial(self._rows, start), self.column, self.quarter)
+            put = self.new.put(loaded[: self.loaded], start, partial(self._rows, start), self.column, self.quarter)
+            loaded = [*put, *loaded[self.loaded :]]
         keys = self.key.factors(loaded[: self.loaded_keys], self.spec.size)
         masks = loaded[self.loaded : len(loaded) - 2] if self.table is not None else loaded[self.loaded :]
         values = self.value.values(loaded[self.loaded_keys : self.loaded], self.pieces)

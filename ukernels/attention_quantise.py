@@ -152,7 +152,7 @@ class Quantisers:
             buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.operands)]]
             threads.keep(self._by_operand(workgroup, threads.number, buffers, threads.outs))
 
-        return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, self.functions)
+        return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, [self.functions])
 
     def _by_operand(self, workgroup: Index, thread: Index, buffers: Values, outs: Values) -> Values:
         """Returns results with the unit of a workgroup, of whichever operand it is."""

@@ -1,11 +1,13 @@
 """Attention of one token's queries whose workgroups compute these, and the new row of keys and values, themselves.
 
-Queries and the row are in LDS. The row is stored in place by one workgroup of its head; none reads it from memory, as
-all have it: a lane puts it in the place of what it has loaded, which is nothing then.
+Queries and the row are in LDS, the row as a cache stores it: where that is quantised, a thread makes a block. The row
+is stored in place by one workgroup of its head; none reads it from memory, as all have it: a lane puts it in the place
+of what it has loaded, which is nothing then.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,22 +17,30 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
 from mxcomp.mlir import build
-from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import DEPTH, KEYS, LANE, Operand, Pieces, Stored
+from mxcomp.ukernels import builder, standing
+from mxcomp.ukernels.attention import KEYS, Operand, Pieces, Stored
+from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_decode import Decode, Rows, writer
 from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.rotated_rows import Element, RotatedRows
+from mxcomp.ukernels.waves import BLOCK
 
 CACHES = 2
-"""Keys and values, the first results."""
+"""Keys and values."""
+_ALIGNMENT = 16
+"""The alignment of rows in LDS in bytes."""
 
 
 @dataclass(frozen=True)
 class RotatedDecode:
-    """Attention, and what computes its queries and the new row of its keys and values."""
+    """Attention, and what computes its queries and the new row of its keys and values.
+
+    `functions` is a module of those that attention calls; "": none.
+    """
 
     attention: Decode
     rows: RotatedRows
+    functions: str = ""
 
     @property
     def name(self) -> str:
@@ -43,38 +53,44 @@ class RotatedDecode:
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         """The operands: what queries and rows are computed from, where rows go, and the others of attention."""
-        return [*self.rows.inputs, *(each.type for each in self.attention.inputs[1 + CACHES :])]
+        return [*self.rows.inputs, *(each.type for each in self.attention.inputs[1 + len(self.caches) :])]
 
     @property
-    def part(self) -> int:
-        """The elements of a cache that a workgroup is given; it reads others."""
-        rows = self.rows
-        return rows.groups * rows.length * rows.size // self.attention.workgroups
+    def caches(self) -> list[Stored]:
+        """The first results: keys and values, and then their scales, if they have any."""
+        return self.attention.caches
+
+    @property
+    def parts(self) -> list[int]:
+        """The elements of each cache that a workgroup is given; it reads others."""
+        return [math.prod(size or 0 for size in each.sizes) // self.attention.workgroups for each in self.caches]
 
     @property
     def along(self) -> list[tuple[int, ...]]:
         """The dimensions of workgroups of each result: those of packed results are two."""
-        made = len(self.attention.result_types(1))
+        made, caches = len(self.attention.result_types(1)), len(self.caches)
         if self.attention.packed:
-            return [*[(0, 1)] * CACHES, *[(0, 2)] * made]
-        return [(0,)] * (CACHES + made)
+            return [*[(0, 1)] * caches, *[(0, 2)] * made]
+        return [(0,)] * (caches + made)
 
     def of_all(self, made: Sequence[ir.RankedTensorType]) -> list[ir.RankedTensorType]:
         """Returns the types of caches, and those of results of attention: of all workgroups, or of one."""
         outer = [made[0].shape[dim] for dim in self.along[-1]]
-        return [*([build.tensor_type([*outer, self.part], self.rows.element)] * CACHES), *made]
+        pairs = zip(self.caches, self.parts, strict=True)
+        return [*(build.tensor_type([*outer, part], each.element) for each, part in pairs), *made]
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results, write = self.of_all(self.attention.result_types(1)), writer(self.attention)
-        kinds = [*self.inputs, *results]
+        kinds, caches = [*self.inputs, *results], len(self.caches)
 
         def written(workgroup: Index, given: Values, threads: Threads) -> None:
             new = _NewRow(self, workgroup, given, threads.number)
-            own = Threads(threads.number, threads.outs[CACHES:], threads.results)
+            own = Threads(threads.number, threads.outs[caches:], threads.results)
             write(self.attention, workgroup, given[len(self.rows.inputs) :], own, new).write()
 
-        return standing.module(self.name, kinds, results, self.threads, written, self.rows.functions, in_place=CACHES)
+        called = self.rows.functions, self.functions
+        return standing.module(self.name, kinds, results, self.threads, written, called, in_place=caches)
 
 
 class _Cache(Operand):
@@ -90,21 +106,22 @@ class _Cache(Operand):
         return memory, (start + self._first * -1).here
 
     def store(self, start: Index, value: ir.Value, item: Index) -> None:
-        """Stores an element in place. IREE knows of no store: what it has is the same cache before and after."""
+        """Stores elements in place. IREE knows of no store: what it has is the same cache before and after."""
         vector.StoreOp(value, self._buffer, [(start + item).value])
 
 
 class _InLds(Operand):
-    """Rows of a head in LDS, of which queries number heads."""
+    """Rows of a head in LDS: its queries, or a row of keys and one of values."""
 
-    def __init__(self, rows: int, size: int, element: str) -> None:
-        self.memory, self._rows, self._size = builder.lds(rows * size, element), rows, size
+    def __init__(self, rows: int, size: int, stored: Stored) -> None:
+        self.memory, self._rows, self._size = builder.lds(rows * size, stored.element), rows, size
+        self.stored = stored
 
     def place(self, **axes: Index) -> Index:
         return axes["n"] % self._rows * self._size
 
     def load(self, place: Index, size: int) -> ir.Value:
-        return builder.read_lds(self.memory, place, size, 2 * size)
+        return builder.read_lds(self.memory, place, size, self.stored.element_bytes * size)
 
 
 class _NewRow:
@@ -115,14 +132,16 @@ class _NewRow:
         rows, decode = spec.rows, spec.attention
         *self._taken, self._table = (builder.whole_buffer(each, [1]) for each in given[: len(rows.inputs)])
         self._is_owner = workgroup % (decode.splits // decode.waves) < 1
-        self._first = workgroup * spec.part
-        self._queries = _InLds(decode.rows, rows.size, rows.element)
-        self._rows = [_InLds(1, rows.size, rows.element) for _ in range(CACHES)]
+        self._workgroup = workgroup
+        self._queries = _InLds(decode.rows, rows.size, decode.query)
+        stored = (each for each in (decode.key, decode.key.scales) if each)
+        self._rows = [_InLds(CACHES, size, each) for (size, _), each in zip(rows.stored, stored, strict=True)]
+        self._own = [Cache(self._rows, decode.query.element, Index.of(number), 0) for number in range(CACHES)]
+        self._new = builder.lds(CACHES * rows.size, rows.element) if rows.format else self._rows[0].memory
 
     def operands(self, totals: Mapping[str, int]) -> list[Operand]:
-        decode, first = self._spec.attention, len(self._spec.inputs)
-        given = zip((decode.key, decode.value), self._given[first:], strict=False)
-        self._caches = [_Cache(stored, value, totals, self._first) for stored, value in given]
+        given = zip(self._spec.caches, self._given[len(self._spec.inputs) :], self._spec.parts, strict=False)
+        self._caches = [_Cache(stored, value, totals, self._workgroup * part) for stored, value, part in given]
         return [self._queries, *self._caches]
 
     def make(self, head: Index) -> None:
@@ -144,17 +163,37 @@ class _NewRow:
         return [element(self._taken, head * count + (item % count if threads > count else item)) for item in items]
 
     def keep(self) -> None:
-        rows = self._spec.rows
-        self._write(self._made_queries, self._queries, rows.other)
-        for values, to in zip(self._made, self._rows, strict=True):
-            self._write(values, to, rows.size)
-        with builder.when(builder.both(self._is_owner, self._place < rows.length)):
-            for values, cache, start in zip(self._made, self._caches, self._starts, strict=True):
-                self._each(values, rows.size, partial(cache.store, start))
+        rows, here = self._spec.rows, builder.both(self._is_owner, self._place < self._spec.rows.length)
+        self._each(self._made_queries, rows.other, partial(self._write, self._queries.memory, 0))
+        for number, values in enumerate(self._made):
+            self._each(values, rows.size, partial(self._write, self._new, number * rows.size))
+        if rows.format:
+            self._quantise(here)
+        else:
+            with builder.when(here):
+                for values, cache, start in zip(self._made, self._caches, self._starts, strict=True):
+                    self._each(values, rows.size, partial(cache.store, start))
         builder.lds_barrier()
 
-    def _write(self, values: Values, to: _InLds, count: int) -> None:
-        self._each(values, count, lambda value, item: builder.write_lds(value, to.memory, item))
+    def _quantise(self, is_stored: ir.Value) -> None:
+        """Quantises a block of the rows in LDS in each of the first threads."""
+        rows, block = self._spec.rows, self._thread
+        blocks = rows.size // BLOCK
+        builder.lds_barrier()
+        with builder.when(block < CACHES * blocks):
+            made = [make() for make in rows.made(self._new, block * BLOCK, _ALIGNMENT)]
+            widths = [size // blocks for size, _ in rows.stored]
+            for value, to, width in zip(made, self._rows, widths, strict=True):
+                self._write(to.memory, 0, value, block * width)
+            for number in range(CACHES):
+                with builder.when(builder.both(is_stored, (block // blocks).is_value(number))):
+                    of_cache = zip(self._caches[number::CACHES], self._starts[number::CACHES], strict=True)
+                    for (cache, start), value, width in zip(of_cache, made, widths, strict=True):
+                        cache.store(start, value, block % blocks * width)
+
+    @staticmethod
+    def _write(to: ir.Value, first: int, value: ir.Value, item: Index) -> None:
+        builder.write_lds(value, to, item + first)
 
     def _each(self, values: Values, count: int, write: Callable[[ir.Value, Index], None]) -> None:
         """Writes a thread's elements of so many."""
@@ -170,17 +209,17 @@ class _NewRow:
 
     def put(self, loaded: Values, start: Index, rows: Rows, column: Index, quarter: Index) -> Values:
         decode, pieces = self._spec.attention, Pieces.of(self._spec.attention.value_size)
-        count = 2 * -(-decode.size // DEPTH) + LANE * pieces.count
 
         def renewed() -> Values:
-            key, value = self._rows
+            (key, first), (value, other) = ((each, each.starts) for each in self._own)
             keys, values = ([row.is_value(self._place) for row in each] for each in rows())
-            own = attention.load_row(key, Index.of(0), quarter, decode.size)
-            of_value = attention.load_values(value, [Index.of(0)], column, pieces)
+            own = key.load_row(first, quarter, decode.size)
+            of_value = value.load_values([other], column, pieces)
             chosen = [(is_new, each) for is_new in keys for each in own]
-            chosen += [(is_new, each) for each in of_value for is_new in values]
-            pairs = zip(chosen, loaded, strict=False)
+            for piece in range(0, len(of_value), value.registers):
+                chosen += [(is_new, each) for is_new in values for each in of_value[piece : piece + value.registers]]
+            pairs = zip(chosen, loaded, strict=True)
             return [arith.SelectOp(is_new, new, before).result for (is_new, new), before in pairs]
 
         is_here = (self._place // KEYS).is_value(start // KEYS)
-        return [*builder.choose(is_here, renewed, loaded[:count]), *loaded[count:]]
+        return builder.choose(is_here, renewed, loaded)

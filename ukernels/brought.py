@@ -15,6 +15,9 @@ QUANTISE, ACTIVATE, SUM, NORMALISE = "quantise", "activate", "sum", "normalise"
 BLOCKS_IN_ROW, MULTIPLE = "blocks", "multiple"
 """The names of functions that return the blocks of a row, and of what so many rows are padded to a multiple."""
 
+QUANTISE_ROW = f"{QUANTISE}0"
+"""The name of the function that quantises a block of a row which is written to a cache."""
+
 CODE_BYTES, _WORD_BITS = 16, 32
 """The bytes of a block's elements of 4 bits; and the bits of a word."""
 

@@ -140,7 +140,7 @@ class Hidden:
         """Returns the kernel's module. Needs a current context."""
         results = self.results(is_whole=False)
         kinds = [*self.inputs, *results]
-        return standing.module(self.name, kinds, results, self.threads, self._write, self.functions)
+        return standing.module(self.name, kinds, results, self.threads, self._write, [self.functions])
 
     def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         kernel = self.instance.kernel(self.instance, self.target)

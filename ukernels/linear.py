@@ -197,7 +197,7 @@ class Linear:
         kinds, functions = [*self.inputs, *results], self.norm.functions if self.norm else ""
         write = _Normalising if self.norm else _Writing
         return standing.module(
-            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), functions
+            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), [functions]
         )
 
 

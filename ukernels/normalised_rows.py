@@ -89,7 +89,7 @@ class NormalisedRows:
             sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
             threads.keep(_Row(self, row, row < count, threads.number, buffers, sums).stored(threads.outs))
 
-        return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, self.functions)
+        return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, [self.functions])
 
 
 class _Row:

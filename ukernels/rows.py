@@ -18,7 +18,7 @@ from iree.compiler.dialects import vector
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
-from mxcomp.ukernels.brought import QUANTISE
+from mxcomp.ukernels.brought import QUANTISE_ROW
 from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.waves import BLOCK, LANES, MFMA
 
@@ -46,7 +46,7 @@ class Rows:
         step, number: What is added to it: the row's number times one, and the other.
         caches: Written alike, each with rows of its own.
         format: The type that rows are quantised to; "": none.
-        functions: A module's text with `@quantise`, which returns the bytes of a block and its scale.
+        functions: A module's text with `@quantise0`, which returns the bytes of a block and its scale.
     """
 
     groups: int
@@ -118,7 +118,7 @@ class Rows:
 
         kinds = [*self.inputs, *results]
         return standing.module(
-            self.name, kinds, results, self.threads, write, self.functions, in_place=self.caches * len(self.stored)
+            self.name, kinds, results, self.threads, write, [self.functions], in_place=self.caches * len(self.stored)
         )
 
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
@@ -140,7 +140,7 @@ class Rows:
             place = (self.place(table, group, row) + part * -places).here
             is_here = place < places
             is_part: list[Index | int] = [0, builder.select(is_here, place, 0)]
-            values = [value for of in new for value in self._stored(of, item * self.piece + first, alignment)]
+            values = [value for of in new for value in self.made(of, item * self.piece + first, alignment)]
             made = [
                 builder.inserted(cache, [*is_part, piece * width], width, value, is_here)
                 for cache, width, value in zip(caches, widths, values, strict=True)
@@ -161,7 +161,7 @@ class Rows:
         whole = vector.BitCastOp(ir.VectorType.get([1], kind), halves).result
         return Index.of(builder.element(whole, 0)) + row * self.step + self.number
 
-    def _stored(self, new: ir.Value, start: Index, alignment: int | None) -> list[Callable[[], ir.Value]]:
+    def made(self, new: ir.Value, start: Index, alignment: int | None) -> list[Callable[[], ir.Value]]:
         """Returns what loads a piece of a new row, or has elements and the scale of a block."""
         load = partial(builder.load, new, [start], self.piece, alignment)
         if not self.format:
@@ -169,5 +169,5 @@ class Rows:
         byte = ir.IntegerType.get_signless(8)
         elements = ir.VectorType.get([MFMA.lane_bytes(self.format)], byte)
         words = builder.bitcast(load(), "i32", BLOCK * self.bits // 32)
-        made, scale = builder.call(QUANTISE, [words], elements, byte)
+        made, scale = builder.call(QUANTISE_ROW, [words], elements, byte)
         return [lambda: made, lambda: builder.from_elements([scale])]

@@ -19,13 +19,13 @@ def module(
     results: Sequence[ir.RankedTensorType],
     threads: int,
     write: Callable[[Index, Values, Threads], None],
-    called: str = "",
+    called: Sequence[str] = (),
     brought: Mapping[str, ir.FunctionType] | None = None,
     in_place: int = 0,
 ) -> str:
     """Returns a module of a kernel, which `write` writes: of the workgroup's number, operands, and its threads.
 
-    `called` is a module of functions that it calls, `brought` are others, which whoever takes the kernel brings.
+    `called` are modules of functions that it calls, `brought` are others, which whoever takes the kernel brings.
     The first `in_place` results are written over what is there.
     """
     function = builder.function(name, kinds, *results)
@@ -40,7 +40,8 @@ def module(
             write(workgroup, given, lanes)
         util.ReturnOp(lanes.results)
     made = ir.Module.create()
-    made.body.append(insert(function.operation, called) if called else function.operation)
+    texts = [each for each in called if each]
+    made.body.append(insert(function.operation, *texts) if texts else function.operation)
     with ir.InsertionPoint(made.body):
         for each, kind in (brought or {}).items():
             func.FuncOp(each, kind, visibility="private")

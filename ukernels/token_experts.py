@@ -149,7 +149,7 @@ class _Experts:
     def _text(self) -> str:
         sizes = [1 if i in self.along else size for i, size in enumerate(self.whole.shape)]
         part = build.tensor_type(sizes, self.whole.element_type)
-        return standing.module(self.prefix, [*self.inputs, part], [part], self.threads, self._write, self.called)
+        return standing.module(self.prefix, [*self.inputs, part], [part], self.threads, self._write, [self.called])
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:

@@ -51,10 +51,11 @@ def copy(ops: Iterable[ir.Operation], known: dict[ir.Value, ir.Value]) -> None:
         known |= zip(op.results, graph.copied(op, [known.get(each, each) for each in op.operands]).results, strict=True)
 
 
-def insert(kernel: ir.Operation, text: str) -> ir.Operation:
-    """Returns a kernel with the bodies of functions of a module, given as text, in place of its calls."""
-    module = ir.Module.parse(text)
-    blocks = {graph.symbol_name(view.operation): view.operation.regions[0].blocks[0] for view in module.body.operations}
+def insert(kernel: ir.Operation, *texts: str) -> ir.Operation:
+    """Returns a kernel with the bodies of functions of modules, given as text, in place of its calls."""
+    modules = [ir.Module.parse(text) for text in texts]
+    functions = [view.operation for module in modules for view in module.body.operations]
+    blocks = {graph.symbol_name(op): op.regions[0].blocks[0] for op in functions}
     for call in [op for op in graph.walk(kernel) if op.name == "func.call"]:
         block = blocks[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
         known = dict(zip(block.arguments, call.operands, strict=True))
