@@ -2,7 +2,7 @@
 
 PyTorch's views of dynamic sizes come as `tensor.reshape` by a tensor of sizes, which says nothing of which dimensions
 are others' parts: neither quantisers nor what is fused behind a matmul can be seen through one. Where it can be told
-from static sizes, with a single dynamic one to be split or made, it is said.
+from static sizes, with a single dynamic one to be split or made, or from how dynamic ones are computed, it is said.
 
 Before:
 
@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
+from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
 
@@ -41,10 +43,10 @@ def _regrouped(op: ir.Operation) -> ir.Value | None:
     if not all(isinstance(kind, ir.RankedTensorType) for kind in kinds):
         return None
     before, after = build.static_sizes(source), build.static_sizes(op.results[0])
-    few, many = sorted((before, after), key=len)
-    if len(few) == len(many) or few.count(None) > 1:
+    (few, fewer), (many, more) = sorted(((before, source), (after, op.results[0])), key=lambda each: len(each[0]))
+    if len(few) == len(many):
         return None
-    found = list(_groups(few, many))
+    found = list(_groups(_sizes(fewer), _sizes(more)) if few.count(None) > 1 else _groups(few, many))
     if len({_without_ones(groups, many) for groups in found}) != 1:
         return None
     groups = found[0]  # the group of a size of 1 does not matter
@@ -56,10 +58,18 @@ def _regrouped(op: ir.Operation) -> ir.Value | None:
         return tensor.ExpandShapeOp(op.results[0].type, source, groups, sizes, list(static)).result
 
 
-def _groups(few: Sequence[int | None], many: Sequence[int | None], first: int = 0) -> Iterator[list[list[int]]]:
+def _sizes(value: ir.Value) -> list[Size]:
+    sizes = Sizes()
+    return [sizes.of(value, dim) for dim in range(len(build.static_sizes(value)))]
+
+
+_Sizes: TypeAlias = Sequence[int | None] | Sequence[Size]
+
+
+def _groups(few: _Sizes, many: _Sizes, first: int = 0) -> Iterator[list[list[int]]]:
     """Yields all ways to divide dimensions into groups, in order, one for each of the fewer dimensions.
 
-    A static size is the product of static ones, a dynamic one has a dynamic one in its group.
+    A known size is the product of known ones, an unknown one has an unknown one in its group.
     """
     if not few:
         if not many:
@@ -76,10 +86,11 @@ def _without_ones(groups: list[list[int]], sizes: Sequence[int | None]) -> tuple
     return tuple(tuple(i for i in group if sizes[i] != 1) for group in groups)
 
 
-def _makes(size: int | None, group: Sequence[int | None]) -> bool:
-    if size is None or None in group:
-        return size is None and None in group
-    return math.prod(each or 0 for each in group) == size
+def _makes(size: int | Size | None, group: _Sizes) -> bool:
+    known = [each for each in group if each is not None]
+    if size is None or len(known) < len(group):
+        return size is None and len(known) < len(group)
+    return math.prod(known, start=1 if isinstance(size, int) else Size()) == size
 
 
 def _size(shape: ir.Value, at: int) -> ir.Value:

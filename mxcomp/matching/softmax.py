@@ -23,6 +23,7 @@ from iree.compiler import ir
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import ZERO, Index, apply_map
 from mxcomp.matching.following import KEY, Following, reduction
+from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_rounding, is_zero, loop_sizes
@@ -47,6 +48,8 @@ class Node:
     operands: tuple[Node, ...] = ()
     number: float = 0.0
     leaf: Element | None = None
+    row: Size | None = field(default=None, compare=False)
+    """The size of a row that a column is put behind."""
     access: Element | None = field(default=None, compare=False)
     """An element of a tensor that is equal to this."""
     in_f16: bool = field(default=False, compare=False)
@@ -251,11 +254,16 @@ class _Follower(Following[Node]):
         return self._reduced(op, place)
 
     def _sliced(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
-        offsets, _, strides = graph.slicing(op)
-        same_rank = len(build.static_sizes(op.operands[0])) == len(indices)
-        if not same_rank or any(offsets) or any(each != 1 for each in strides):
+        sizes, source = Sizes(), op.operands[0]
+        same_rank = len(build.static_sizes(source)) == len(indices)
+        if not same_rank or sizes.offsets(op) != [0] * len(indices):
             return None
-        return self.element(op.operands[0], indices)
+        found = self.element(source, indices)
+        for dim, size in enumerate(build.static_sizes(op.results[0])):
+            if size is None and (known := sizes.of(op.results[0], dim)) != sizes.of(source, dim):
+                column = None if found is None or indices[dim].axis != KEY else _column(found)
+                found = _without_column(found) if found and column and column.row == known else None
+        return found
 
     def _concatenated(self, op: ir.Operation, indices: Sequence[Index]) -> Node | None:
         """Returns a row and a column, or the row alone for indices inside of it."""
@@ -263,15 +271,15 @@ class _Follower(Following[Node]):
         if len(op.operands) != 2 or indices[dim].axis != KEY or indices[dim].stride != 1:
             return None
         row, column = (build.static_sizes(each)[dim] for each in op.operands)
-        if row is None or column != 1 or indices[dim].extent not in (row, row + 1):
+        if column != 1 or indices[dim].extent not in ((None,) if row is None else (row, row + 1)):
             return None
         of_row, of_column = list(indices), list(indices)
         of_row[dim], of_column[dim] = Index(KEY, 1, row), ZERO
         found = self.element(op.operands[0], of_row)
-        if indices[dim].extent == row or found is None:
+        if found is None or (row is not None and indices[dim].extent == row):
             return found
-        other = self.element(op.operands[1], of_column)
-        return None if other is None else Node(_CONCAT, (found, other))
+        other, size = self.element(op.operands[1], of_column), Sizes().of(op.operands[0], dim)
+        return None if other is None else Node(_CONCAT, (found, replace(other, row=size)))
 
     def _reduced(self, op: ir.Operation, place: Element) -> Node | None:
         """Returns the sum or the largest of a row."""

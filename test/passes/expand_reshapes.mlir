@@ -41,6 +41,30 @@ util.func @one(%x: tensor<?x64xbf16>, %s: tensor<3xindex>) -> tensor<?x1x64xbf16
   util.return %r : tensor<?x1x64xbf16>
 }
 
+// Sizes that are the same, whatever they are.
+// CHECK-LABEL: util.func public @several(
+// CHECK: tensor.expand_shape %{{.+}} {{\[\[}}0, 1], [2], [3]] output_shape [1, 8,
+// CHECK: tensor.collapse_shape %{{.+}} {{\[\[}}0, 1], [2], [3]] : tensor<?x8x?x?xbf16> into tensor<?x?x?xbf16>
+// CHECK-NOT: tensor.reshape
+util.func @several(%x: tensor<8x?x?xbf16>, %y: tensor<?x8x?x?xbf16>) -> (tensor<1x8x?x?xbf16>, tensor<?x?x?xbf16>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %c3 = arith.constant 3 : index
+  %c8 = arith.constant 8 : index
+  %t = tensor.dim %x, %c1 : tensor<8x?x?xbf16>
+  %l = tensor.dim %x, %c2 : tensor<8x?x?xbf16>
+  %u = tensor.from_elements %c1, %c8, %t, %l : tensor<4xindex>
+  %0 = tensor.reshape %x(%u) : (tensor<8x?x?xbf16>, tensor<4xindex>) -> tensor<1x8x?x?xbf16>
+  %b = tensor.dim %y, %c0 : tensor<?x8x?x?xbf16>
+  %q = tensor.dim %y, %c2 : tensor<?x8x?x?xbf16>
+  %k = tensor.dim %y, %c3 : tensor<?x8x?x?xbf16>
+  %n = arith.muli %b, %c8 : index
+  %v = tensor.from_elements %n, %q, %k : tensor<3xindex>
+  %1 = tensor.reshape %y(%v) : (tensor<?x8x?x?xbf16>, tensor<3xindex>) -> tensor<?x?x?xbf16>
+  util.return %0, %1 : tensor<1x8x?x?xbf16>, tensor<?x?x?xbf16>
+}
+
 // Either of two may be split; sizes may move between dimensions.
 // CHECK-LABEL: util.func public @left(
 // CHECK-COUNT-3: tensor.reshape
