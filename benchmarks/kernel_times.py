@@ -14,7 +14,6 @@ import csv
 import re
 import struct
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, product
@@ -28,10 +27,11 @@ from mxcomp import moe
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.layout import LHS, RHS
 from mxcomp.layout.units import LANES, MFMA
-from mxcomp.measuring import assembly, kernels
+from mxcomp.measuring import kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
 from mxcomp.selection.times import COLUMNS, EXPERTS, FILE, IN_TILES, NARROW, RATES, TRANSPOSED, WIDE, with_rows
+from mxcomp.sim import code_object
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
 from mxcomp.sim.device import Device
@@ -185,20 +185,13 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str, size
         how = {"ukernels": BENEFIT}  # which takes that of so many rows
     elif suffix in IN_TILES:
         how = {"fuse_quantisers": ON}
-    with tempfile.TemporaryDirectory() as directory:
-        program = mxcomp.compile(
-            module(instance, *sizes, suffix, _RESULTS[size]), iree_flags=(f"{assembly.FLAG}={directory}",), **how
-        )
-        kernels = [
-            kernel for kernel in assembly.read_dump(directory) if any("v_mfma" in name for name in kernel.instructions)
-        ]
-    if any(kernel.spills or any("scratch_" in name for name in kernel.instructions) for kernel in kernels):
-        return None
+    program = mxcomp.compile(module(instance, *sizes, suffix, _RESULTS[size]), **how)
     device = Device(memory_bytes=_MEMORY, checks=())
-    loaded = [kernel for code in code_objects(program.vmfb) for kernel in device.load(code).kernels.values()]
-    multiplying = sorted((kernel for kernel in loaded if _multiplies(kernel)), key=_number)
+    multiplying = sorted(multiplying_in(program.vmfb, device), key=_number)
     if not multiplying:
         raise AssertionError(f"{instance.name}: no kernel with matrix instructions")
+    if any(spills(kernel) or _has(kernel, "scratch_") for kernel in multiplying):
+        return None
     is_down = is_for_experts and instance.tile not in gating.GATED
     kernel = multiplying[-1 if is_down or suffix == TRANSPOSED else 0]
     buffers = [device.memory.alloc(_OPERAND, fill=False) for _ in range(_BUFFERS)]
@@ -212,8 +205,19 @@ def traced(instance: family.Instance, k_tiles: int, rows: int, suffix: str, size
     return replace(work, resident=max(1, fitting * SIMDS * LANES // instance.tile.threads))
 
 
-def _multiplies(kernel: Kernel) -> bool:
-    return any("mfma" in i.mnemonic for i in program_of(kernel).instructions.values())
+def multiplying_in(vmfb: bytes, device: Device) -> list[Kernel]:
+    """The kernels of a program that have matrix instructions, loaded."""
+    codes = [device.load(image) for image in code_object.images(vmfb)]
+    return [kernel for code in codes for kernel in code.kernels.values() if _has(kernel, "v_mfma")]
+
+
+def _has(kernel: Kernel, prefix: str) -> bool:
+    return any(i.mnemonic.startswith(prefix) for i in program_of(kernel).instructions.values())
+
+
+def spills(kernel: Kernel) -> int:
+    """The number of registers that it spills."""
+    return kernel.metadata.vgpr_spills + kernel.metadata.sgpr_spills
 
 
 def _number(kernel: Kernel) -> int:
@@ -302,14 +306,6 @@ def _experts(instance: family.Instance, rows: int, k: int, result: str) -> ir.Mo
         for size in (k * each // 8, k // MX_BLOCK)
     ]
     return mx.module(layer, *parts[:2], *tables, *parts[2:])
-
-
-def code_objects(vmfb: bytes) -> Iterator[bytes]:
-    """The ELF images in it."""
-    at = vmfb.find(b"\x7fELF")
-    while at >= 0:
-        yield vmfb[at:]
-        at = vmfb.find(b"\x7fELF", at + 4)
 
 
 if __name__ == "__main__":

@@ -19,16 +19,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernel_times import module, parts, wanted
+from kernel_times import module, multiplying_in, parts, spills, wanted
 
 import mxcomp
-from mxcomp.measuring import assembly
+from mxcomp.sim.device import Device
 from mxcomp.support import files
 from mxcomp.ukernels import family
 
 COLUMNS = ("kernel", "vgprs", "sgprs", "lds", "spills", "instructions", "digest")
 _K_TILES = 4
-_MULTIPLIES = "v_mfma"
+_DUMP = "--iree-hal-dump-executable-intermediates-to"
 _CODE = re.compile(r"(v|s|ds|buffer|global|flat|scratch)_|\.LBB")
 
 
@@ -61,20 +61,20 @@ def compiled(instance: family.Instance, dump: Path | None) -> dict[str, str]:
     rows, suffix = parts(instance)[0]
     _, n, step = instance.layout.workgroup_tile
     with tempfile.TemporaryDirectory() as directory:
-        mxcomp.compile(
+        program = mxcomp.compile(
             module(instance, rows, 2 * n, _K_TILES * step, suffix),
-            iree_flags=(f"{assembly.FLAG}={directory}",),
+            iree_flags=(f"{_DUMP}={directory}",),
             ukernels=instance.name,
             strict=True,
         )
         text = "\n".join(path.read_text() for path in sorted(Path(directory).glob("*.rocmasm")))
-        kernels = assembly.read_dump(directory)
-    (kernel,) = (each for each in kernels if each.count(_MULTIPLIES))
+    (kernel,) = multiplying_in(program.vmfb, Device(checks=()))
     lines = list(instructions(text, kernel.name))
     if dump:
         dump.mkdir(parents=True, exist_ok=True)
         (dump / f"{instance.name}.s").write_text("\n".join(lines))
-    numbers = kernel.vgprs, kernel.metadata["sgpr_count"], kernel.lds_bytes, kernel.spills, len(lines)
+    taken, lds = kernel.metadata, kernel.descriptor.lds_bytes
+    numbers = taken.vgprs, taken.sgprs, lds, spills(kernel), len(lines)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     return dict(zip(COLUMNS, (instance.name, *map(str, numbers), digest), strict=True))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,10 +16,10 @@ import mxcomp.ir as mx
 from mxcomp import __version__
 from mxcomp.compiler import compile
 from mxcomp.formats import ElementFormat, element_format, mx_format
-from mxcomp.measuring import assembly
 from mxcomp.mlir import build
 from mxcomp.registry import Constraint, Ukernel
 from mxcomp.selection.times import KernelTimes
+from mxcomp.sim import code_object
 from mxcomp.sim.timing.chip import Rates
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.support import caches
@@ -87,22 +86,21 @@ def _kept(ukernel: Ukernel) -> Path | None:
 
 
 def _compiled(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers | None:
-    with tempfile.TemporaryDirectory() as directory:
-        program = compile(
-            _matmul(ukernel),
-            ukernel.target.name,
-            data_tiling=ukernel.operands != "row_major",
-            ukernels=ukernel.name,
-            ukernel_dirs=directories,
-            iree_flags=(f"{assembly.FLAG}={directory}",),
-            strict=True,
-        )
-        kernels = assembly.read_dump(directory)
+    program = compile(
+        _matmul(ukernel),
+        ukernel.target.name,
+        data_tiling=ukernel.operands != "row_major",
+        ukernels=ukernel.name,
+        ukernel_dirs=directories,
+        strict=True,
+    )
     (matmul,) = program.report.matmuls
     if matmul.ukernel != ukernel.name:
         return None
-    (kernel,) = (each for each in kernels if each.count("v_mfma"))
-    return Registers(kernel.vgprs, kernel.metadata["sgpr_count"], kernel.lds_bytes, kernel.spills)
+    codes = map(code_object.load, code_object.images(program.vmfb))
+    (kernel,) = (code.kernels[matmul.kernel] for code in codes if matmul.kernel in code.kernels)
+    taken = kernel.metadata
+    return Registers(taken.vgprs, taken.sgprs, kernel.descriptor.lds_bytes, taken.vgpr_spills + taken.sgpr_spills)
 
 
 def _matmul(ukernel: Ukernel) -> ir.Module:

@@ -19,7 +19,6 @@ from mxcomp.report.report import Report
 from mxcomp.sim import code_object
 
 _BINARY = "hal.executable.binary"
-_ELF = b"\x7fELF"
 
 
 def refuse(module: ir.Operation, report: Report, options: Options) -> None:
@@ -54,5 +53,5 @@ def _kernels(module: ir.Operation) -> Iterator[code_object.Kernel]:
     for op in graph.walk(module):
         if op.name == _BINARY:
             data = np.array(ir.DenseElementsAttr(op.attributes["data"])).tobytes()
-            if (at := data.find(_ELF)) >= 0:
-                yield from code_object.load(data[at:]).kernels.values()
+            for image in code_object.images(data):
+                yield from code_object.load(image).kernels.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import msgspec
 
 from mxcomp.sim.errors import CodeObjectError
 
-_MACHINE_AMDGPU = 224
+_ELF, _MACHINE_AMDGPU = b"\x7fELF", 224
 ARCH, _PROCESSOR = "gfx950", 0x4F
 """The architecture whose code objects are read, and its number in the ELF header."""
 _DESCRIPTOR_BYTES = 64
@@ -199,6 +199,14 @@ class Module:
 
 def _end(segments: Segments) -> int:
     return max((start + in_memory for start, _, in_memory in segments), default=0)
+
+
+def images(data: bytes) -> Iterator[bytes]:
+    """Yields the code objects in a program, each with what is behind it."""
+    at = data.find(_ELF)
+    while at >= 0:
+        yield data[at:]
+        at = data.find(_ELF, at + len(_ELF))
 
 
 def load(data: bytes) -> Module:
