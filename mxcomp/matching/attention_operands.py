@@ -80,6 +80,8 @@ def _in_source(
         if rest or count < (shape[first] or 1):
             return None
         shape[first] = shape[first] and count
+    if shape.count(None) > len(counted):
+        return None
     offset = sum(at * math.prod(known[i + 1 :]) for i, at in enumerate(offsets))
     if offset % attention.LANE or math.prod(size or 1 for size in shape) * build.element(value).width // 8 > MOST_BYTES:
         return None

@@ -12,6 +12,7 @@
 
 // Keys and values are read as they are stored, [keys, heads, size] here: neither broadcast nor transposed.
 
+// CHECK: reason = "its batch, and its queries or keys, are dynamic"
 // CHECK-LABEL: util.func public @grouped(
 // CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<8x1x64xbf16>, %[[K:[a-z0-9]+]]: tensor<1x1024x2x64xbf16>, %[[V:[a-z0-9]+]]: tensor<1x1024x2x64xbf16>
 // CHECK-NOT: linalg.transpose
@@ -632,15 +633,18 @@ util.func public @other_lengths(%q: tensor<4x1x64xbf16>, %k: tensor<4x96x64xbf16
 
 // CHECK-LABEL: util.func public @dynamic_batch_and_queries(
 // CHECK: iree_linalg_ext.attention
-util.func public @dynamic_batch_and_queries(%q: tensor<?x?x64xbf16>, %k: tensor<?x80x64xbf16>) -> tensor<?x?x64xbf16> {
+util.func public @dynamic_batch_and_queries(%q: tensor<?x?x64xbf16>, %x: tensor<?x384xbf16>) -> tensor<?x?x64xbf16> {
   %scale = arith.constant 0.125 : f32
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %batch = tensor.dim %q, %c0 : tensor<?x?x64xbf16>
   %queries = tensor.dim %q, %c1 : tensor<?x?x64xbf16>
+  %rows = tensor.dim %x, %c0 : tensor<?x384xbf16>
+  %columns = tensor.extract_slice %x[0, 128] [%rows, 64] [1, 1] : tensor<?x384xbf16> to tensor<?x64xbf16>
+  %k = tensor.expand_shape %columns [[0, 1], [2]] output_shape [%batch, %queries, 64] : tensor<?x64xbf16> into tensor<?x?x64xbf16>
   %empty = tensor.empty(%batch, %queries) : tensor<?x?x64xbf16>
   %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
-      ins(%q, %k, %k, %scale : tensor<?x?x64xbf16>, tensor<?x80x64xbf16>, tensor<?x80x64xbf16>, f32)
+      ins(%q, %k, %k, %scale : tensor<?x?x64xbf16>, tensor<?x?x64xbf16>, tensor<?x?x64xbf16>, f32)
       outs(%empty : tensor<?x?x64xbf16>) {
   ^bb0(%score: f32):
     iree_linalg_ext.yield %score : f32
