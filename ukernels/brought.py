@@ -8,7 +8,8 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.waves import BLOCK
+from mxcomp.ukernels.builder import Values
+from mxcomp.ukernels.waves import BLOCK, MFMA
 
 QUANTISE, ACTIVATE, SUM, NORMALISE = "quantise", "activate", "sum", "normalise"
 """The names of functions that quantise a block, make hidden activations, add up a part of a row, and normalise it."""
@@ -26,6 +27,12 @@ def quantise_type() -> ir.FunctionType:
     """Returns the type of the function that quantises to 4 bits: words of a block, to codes and a scale."""
     words = ir.VectorType.get([BLOCK * 16 // _WORD_BITS], builder.i32_type())
     return ir.FunctionType.get([words], [builder.byte_vector(CODE_BYTES), ir.IntegerType.get_signless(8)])
+
+
+def quantised(element: str, words: ir.Value) -> Values:
+    """Returns what the function that quantises makes of a block's words: elements of this type, and a scale."""
+    kinds = builder.byte_vector(MFMA.lane_bytes(element)), ir.IntegerType.get_signless(8)
+    return builder.call(QUANTISE, [words], *kinds)
 
 
 def packed_functions() -> dict[str, ir.FunctionType]:

@@ -28,7 +28,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.family import Kernel
-from mxcomp.ukernels.operands import Direct, factor, in_tile, packed_buffer, read_fragment
+from mxcomp.ukernels.operands import Direct, factor, in_tile, read_fragment
 from mxcomp.ukernels.waves import BEYOND, LANES, MFMA, PIECES, UNIT_ROWS, VALUES
 
 # Tiles
@@ -93,8 +93,8 @@ class Tiled(Direct):
         self.fragments = (layout.intrinsics_m, layout.intrinsics_n)[side] * layout.intrinsics_k
         self.all_fragments = self.parts * self.fragments
         self.k_tiles = Index.of(build.dim(elements, 1))
-        buffers = packed_buffer(elements, self.k_tiles), packed_buffer(scales, self.k_tiles)
-        super().__init__(buffers, instance.elements[side], PIECES, layout.rhs_row_lines and side == RHS)
+        by_rows = layout.rhs_row_lines and side == RHS
+        super().__init__((elements, scales), self.k_tiles, instance.elements[side], PIECES, by_rows)
         self._beyond = [-(-BEYOND // (self.all_fragments * size)) for size in (self._fragment_bytes, LANES)]
 
     def distribute(self, lane: Index) -> None:

@@ -24,7 +24,7 @@ from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, dual_packed, family, split_k, standing
-from mxcomp.ukernels.brought import ACTIVATE, QUANTISE
+from mxcomp.ukernels.brought import ACTIVATE, quantised
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.dual_packed import BOTH, DualPacked
 from mxcomp.ukernels.softmax import swapped
@@ -164,11 +164,7 @@ class Hidden:
         self, outs: Values, at: Mapping[str, Index | int], words: Values, is_there: ir.Value, is_stored: ir.Value | None
     ) -> Values:
         """Returns results with a lane's block of hidden activations, or with zeros where it is not there."""
-        size = MFMA.lane_bytes(self.element)
-        kinds = builder.byte_vector(size), ir.IntegerType.get_signless(8)
-        code, scale = (
-            builder.masked(is_there, each) for each in builder.call(QUANTISE, [builder.from_elements(words)], *kinds)
-        )
+        code, scale = (builder.masked(is_there, each) for each in quantised(self.element, builder.from_elements(words)))
         elements, scales = outs
         for half in range(self._halves):
             piece = partial(builder.part, code, half * _PIECE, _PIECE)
@@ -230,16 +226,13 @@ class FewRows(split_k.Stream):
 
         def stored() -> Values:
             lanes = [row + (group % 2 * 2 + i) * UNIT_ROWS for i in range(PART // VALUES)]
-            sums = self._added(lambda wave: [self._lane_place(wave, fragment, lane) for lane in lanes], VALUES)
+            sums = self._added(lambda wave: [self._place(wave, fragment, lane) for lane in lanes], VALUES)
             gates, ups = (builder.joined(sums[i : i + len(lanes)]) for i in range(0, len(sums), len(lanes)))
             words = whole_blocks([spec.activated(gates, ups)] * BLOCKS)
             at = {"unit": unit, "block": own, "row": row}
             return spec.stored(threads.outs, at, words, block + own < spec.blocks, group < 1)
 
         return builder.choose(self.wave < units_m * count, stored, threads.outs)
-
-    def _lane_place(self, wave: Index, fragment: Index, lane: Index) -> Index:
-        return wave * self._part + fragment * (LANES * VALUES) + lane * VALUES
 
 
 def _few_rows(plain: family.Instance) -> Instance | None:

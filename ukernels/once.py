@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeAlias
 
 from iree.compiler import ir
@@ -22,7 +23,7 @@ from mxcomp.layout import LHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, quantising
-from mxcomp.ukernels.brought import NORMALISE, QUANTISE, SUM
+from mxcomp.ukernels.brought import NORMALISE, SUM, quantised
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.softmax import added, of_wave
@@ -220,8 +221,7 @@ class Shared(quantising.FlatStream):
 
     def _quantise(self, entry: Index, words: Values) -> None:
         """Quantises a block, whose quarters lanes exchange."""
-        kinds = builder.byte_vector(MFMA.lane_bytes(self.a.element)), ir.IntegerType.get_signless(8)
-        code, scale = builder.call(QUANTISE, [builder.from_elements(self._block(entry, words))], *kinds)
+        code, scale = quantised(self.a.element, builder.from_elements(self._block(entry, words)))
         block, row = self._at(entry)
         with when(self.quarter < 1):
             self.a.write(block, row, block < self.blocks, code, scale)
@@ -282,12 +282,8 @@ class Normalising(Once):
 
     def _given(self, sums: int, entry: Index, words: Values) -> Values:
         """Returns the arguments of functions: a lane's words of rows and of vectors, and so many sums of the row."""
-        x, *others = words
-        vectors = []
-        for _, size in self.vectors:
-            count = size // PARTS // _LOAD
-            vectors.append(builder.joined(others[:count]))
-            others = others[count:]
+        x, others = words[0], iter(words[1:])
+        vectors = [builder.joined(list(islice(others, size // PARTS // _LOAD))) for _, size in self.vectors]
         return [x, *vectors, *(self._total(stage, entry) for stage in range(sums))]
 
     def _total(self, stage: int, entry: Index) -> ir.Value:

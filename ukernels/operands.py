@@ -280,10 +280,10 @@ class Direct:
     """
 
     def __init__(
-        self, buffers: tuple[ir.Value, ir.Value], element: str, pieces: Mapping[int, Pieces], row_lines: bool = False,
-        rows: int | None = None,
+        self, packed: tuple[ir.Value, ir.Value], k_tiles: Index, element: str, pieces: Mapping[int, Pieces],
+        row_lines: bool = False, rows: int | None = None,
     ) -> None:  # fmt: skip
-        self._source, self._scale_source = buffers
+        self._source, self._scale_source = (packed_buffer(each, k_tiles) for each in packed)
         self.element, self._row_lines, self._rows = element, row_lines, rows
         self._size = MFMA.lane_bytes(element)
         self._pieces, self._fragment_bytes = pieces[self._size], LANES * self._size

@@ -23,10 +23,10 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family, split_k
-from mxcomp.ukernels.brought import BLOCKS_IN_ROW, QUANTISE
+from mxcomp.ukernels.brought import BLOCKS_IN_ROW, quantised
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
-from mxcomp.ukernels.operands import factor, packed_buffer
-from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
+from mxcomp.ukernels.operands import factor
+from mxcomp.ukernels.split_k import Flight, InFlight
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS, unit_layout
 
 MOST_ROWS = 16
@@ -186,7 +186,6 @@ class FlatStream(split_k.Stream):
     """The base of kernels that take activations, with units in operands of few dimensions."""
 
     operands, prefix = "quantising", "mx_fused_quant{}_"  # of so many bits of an activation
-    weights: type[Streamed] = Streamed
     in_order = False
     """Whether `@quantise` is to return elements in order, not as the MFMA takes them from lanes."""
 
@@ -199,10 +198,7 @@ class FlatStream(split_k.Stream):
         x, *weights = given
         (blocks,) = builder.call(BLOCKS_IN_ROW, [], ir.IndexType.get())
         self.k_tiles = Index.of(build.dim(weights[0], 1))
-        buffers = [packed_buffer(each, self.k_tiles) for each in weights]
-        pairs = zip(buffers[::2], buffers[1::2], strict=True)
-        element, units = self.instance.elements[RHS], self.units[RHS]
-        self.b = [self.weights(pair, element, units, self.steps) for pair in pairs]
+        self.b = [self._operand(RHS, pair) for pair in zip(weights[::2], weights[1::2], strict=True)]
         self._activations(x, Index.of(blocks))
 
     def _activations(self, x: ir.Value, blocks: Index) -> None:
@@ -248,9 +244,7 @@ class Quantising(FlatStream):
 
     def _quantised(self, words: Flight) -> Flight:
         """Returns a quantised K tile of LHS: scales, and each step's fragment."""
-        i8 = ir.IntegerType.get_signless(8)
-        kinds = builder.byte_vector(MFMA.lane_bytes(self.instance.elements[LHS])), i8
-        blocks = [builder.call(QUANTISE, [builder.joined(pieces)], *kinds) for (pieces,) in words]
+        blocks = [quantised(self.instance.elements[LHS], builder.joined(pieces)) for (pieces,) in words]
         sched_barrier()
         return [[builder.from_elements([scale for _, scale in blocks])], *([elements] for elements, _ in blocks)]
 

@@ -33,7 +33,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.family import Kernel
-from mxcomp.ukernels.operands import SCALE_VECTOR, Direct, factor, in_tile, packed_buffer
+from mxcomp.ukernels.operands import SCALE_VECTOR, Direct, factor, in_tile
 from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, LANES, UNIT_PIECES, UNIT_ROWS, VALUES, Waves, unit_layout
 
 # Tiles
@@ -136,9 +136,10 @@ class Streamed(Direct, InFlight):
     unit = Index({})
 
     def __init__(
-        self, buffers: tuple[ir.Value, ir.Value], element: str, units: int, steps: int, rows: int | None = None
-    ) -> None:
-        super().__init__(buffers, element, UNIT_PIECES, rows is not None, rows)
+        self, packed: tuple[ir.Value, ir.Value], k_tiles: Index, element: str, units: int, steps: int,
+        rows: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(packed, k_tiles, element, UNIT_PIECES, rows is not None, rows)
         self.units, self.steps = units, steps
 
     def distribute(self, lane: Index) -> None:
@@ -166,6 +167,8 @@ class Streamed(Direct, InFlight):
 
 class Stream(Kernel):
     """Writes the kernel of an instance."""
+
+    weights: type[Streamed] = Streamed
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
@@ -196,12 +199,12 @@ class Stream(Kernel):
     def _operands(self, *given: ir.Value) -> None:
         """Sets up A, and each B."""
         self.k_tiles, (lhs, *each_rhs) = Index.of(build.dim(given[LHS], 2)), self._pairs(*given)
-        a = self._operand(LHS, *lhs, self.instance.tile.max_m)
-        self.streamed: tuple[InFlight, ...] = *(self._operand(RHS, *rhs) for rhs in each_rhs), a  # in order of loading
+        a = self._operand(LHS, lhs, self.instance.tile.max_m)
+        self.streamed: tuple[InFlight, ...] = *(self._operand(RHS, rhs) for rhs in each_rhs), a  # in order of loading
 
-    def _operand(self, side: int, elements: ir.Value, scales: ir.Value, rows: int | None = None) -> Streamed:
-        buffers = packed_buffer(elements, self.k_tiles), packed_buffer(scales, self.k_tiles)
-        return Streamed(buffers, self.instance.elements[side], self.units[side], self.steps, rows)
+    def _operand(self, side: int, packed: tuple[ir.Value, ir.Value], rows: int | None = None) -> Streamed:
+        kind = self.weights if side == RHS else Streamed
+        return kind(packed, self.k_tiles, self.instance.elements[side], self.units[side], self.steps, rows)
 
     def _distribute(self, thread: Index) -> None:
         super()._distribute(thread)
@@ -283,7 +286,9 @@ class Stream(Kernel):
         if self.waves > 1:
             first, fragments = mine * (self.rows * self.columns), range(self.rows * self.columns)
             self._exchange(acc)
-            acc = self._added(lambda wave: [self._place(wave, first + j, value) for j in fragments], self.values)
+            acc = self._added(
+                lambda wave: [self._place(wave, first + j, self.lane, value) for j in fragments], self.values
+            )
         row, column = mine // of_row * self.rows, mine % of_row * self.columns
         lane_place = self.lane // UNIT_ROWS, self.lane % UNIT_ROWS
         threads.store(acc, *self._stored(row, column, [*lane_place, value]))
@@ -296,7 +301,7 @@ class Stream(Kernel):
         """Writes the wave's part of each result, one behind the other, to LDS."""
         count = prod(self.units)
         for number, part in enumerate(acc):
-            place = self._place(self.wave, Index.of(number % count), Index.of(0))
+            place = self._place(self.wave, number % count, self.lane)
             builder.write_lds(part, self.parts[number // count], place)
         builder.lds_barrier()
 
@@ -308,9 +313,9 @@ class Stream(Kernel):
             sums = builder.sums(sums, parts)
         return sums
 
-    def _place(self, wave: Index, fragment: Index, value: Index) -> Index:
-        """Returns the index of a value of a fragment in a wave's part."""
-        return wave * self._part + fragment * (LANES * VALUES) + self.lane * VALUES + value
+    def _place(self, wave: Index, fragment: Index | int, lane: Index, value: Index | int = 0) -> Index:
+        """Returns the index of a lane's value of a fragment in a wave's part."""
+        return wave * self._part + fragment * (LANES * VALUES) + lane * VALUES + value
 
     @property
     def _part(self) -> int:

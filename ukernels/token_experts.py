@@ -23,11 +23,10 @@ from mxcomp.mlir import build, composing
 from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, chain, once, split_k, standing
-from mxcomp.ukernels.brought import QUANTISE
+from mxcomp.ukernels.brought import quantised
 from mxcomp.ukernels.builder import Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.chain import Memory
 from mxcomp.ukernels.computed import Computed, Loads
-from mxcomp.ukernels.operands import packed_buffer
 from mxcomp.ukernels.softmax import added
 from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
 from mxcomp.ukernels.waves import (
@@ -388,9 +387,8 @@ class Down(_Experts):
         parts = self._hidden(builder.whole_buffer(hidden, [1]), thread)
         place = composing.split((first + lane % UNIT_ROWS).value, build.static_sizes(self.computed.value))
         loads = self._loads(others, place, threads.number)
-        k_tiles = Index.of(self.weights.k_tiles)
-        buffers = [packed_buffer(each, k_tiles) for each in self.weights.opened([elements, scales])]
-        rhs = Streamed((buffers[0], buffers[1]), self.weights.element, 1, STEPS)
+        packed = self.weights.opened([elements, scales])
+        rhs = Streamed((packed[0], packed[1]), Index.of(self.weights.k_tiles), self.weights.element, 1, STEPS)
         rhs.unit = (self.weights.first(ids, number) + workgroup).here
         lhs = _Row(self.lhs, self.chosen, number, self.chosen * self._padded)
         for each in (rhs, lhs):
@@ -426,10 +424,9 @@ class Down(_Experts):
         there = [(tile, tile < self.weights.k_tiles) for tile in tiles]
         flights = [_flight(rhs, rhs.first(*each)) for each in there]
         builder.fence()
-        kinds = builder.byte_vector(MFMA.lane_bytes(self.lhs)), ir.IntegerType.get_signless(8)
         for entry, words in parts:
             with when(entry < self.chosen * self._padded):
-                code, scale = builder.call(QUANTISE, [builder.joined(words)], *kinds)
+                code, scale = quantised(self.lhs, builder.joined(words))
                 block = entry % self._padded
                 lhs.write(block, (entry // self._padded).here, block < self.blocks, code, scale)
         builder.lds_barrier()
