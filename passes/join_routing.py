@@ -16,11 +16,14 @@ After:
 All operations around such a ranking go in whose tensors are about as small as what is ranked, those behind it as
 far as nothing else is between. Where that is too much for one workgroup they stay, or those behind what is too much
 are joined.
+
+Where products of a single token's experts read it first, each of their workgroups computes it in front, and stores a
+copy of it (`mxcomp.ukernels.chain_ahead`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from iree.compiler import ir
 
@@ -29,6 +32,7 @@ from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels import chain
 from mxcomp.ukernels.chain import Chain
+from mxcomp.ukernels.chain_ahead import ChainAhead
 
 OPTIONS = ("ukernels", "reference")
 
@@ -51,6 +55,8 @@ def run(module: ir.Operation, options: Options) -> None:
         if found is not None and len(found.costly) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
             ranks = [each for each in ranks if each not in found.ops]  # while they are there
             _replace(op, found)
+    for op in [op for op in graph.walk(module, bodies=False) if attributes.AHEAD in op.attributes]:
+        del op.attributes[attributes.AHEAD]
 
 
 class _Growing:
@@ -123,16 +129,60 @@ def _source(value: ir.Value, ops: Collection[ir.Operation]) -> ir.Value:
 
 def _replace(ranking: ir.Operation, found: Chain) -> None:
     inside, values = set(found.ops), [value for op in found.ops for value in op.results]
-    sources = [(value, source) for value in values if (source := _source(value, inside)) in found.values]
-    with standing.named(ranking, "routing", "routing"), ir.InsertionPoint.after(found.ops[-1]):
+    sources = {value: source for value in values if (source := _source(value, inside)) in found.values}
+    reader = _reader(found, sources)
+    where = ir.InsertionPoint.after(found.ops[-1]) if reader is None else ir.InsertionPoint(reader.parent)
+    with standing.named(ranking, "routing", "routing"), where:
         operands = [build.flat(value) for value in found.operands]
-        made = standing.dispatch(found, operands, found.result_types(), found.threads)
-        results = {
-            value: build.part(build.collapse(result, [[0, 1]]), [0], [chain.size(value)])
-            for value, result in zip(found.values, made, strict=True)
-        }
-        for value, source in sources:
+        if reader is None:
+            made = standing.dispatch(found, operands, found.result_types(), found.threads)
+        else:
+            made = _ahead(reader, found, operands, sources)
+        flat = (build.collapse(each, [[*range(ir.RankedTensorType(each.type).rank)]]) for each in made)
+        parts = zip(found.values, flat, strict=True)
+        results = {value: build.part(each, [0], [chain.size(value)]) for value, each in parts}
+        for value, source in sources.items():
             value.replace_all_uses_with(build.reshaped(results[source], build.static_sizes(value)))
+    if reader is not None:
+        graph.erase_dead(reader.parent.operation)
     for op in reversed(found.ops):
         if not any(True for value in op.results for _ in value.uses):
             op.erase()
+
+
+def _reader(found: Chain, sources: Mapping[ir.Value, ir.Value]) -> ir.Operation | None:
+    """Returns the first operation that reads results of a chain, if it may compute these itself."""
+    block = found.ops[-1].block
+    uses = [use.owner.operation for value in sources for use in value.uses]
+    *_, first = reversed(graph.in_order(at for op in uses if (at := graph.in_block(op, block)) not in found.ops))
+    inner = [op for op in uses if graph.in_block(op, block) == first]
+    if any(op != inner[0] or attributes.AHEAD not in op.attributes for op in inner):
+        return None
+    return inner[0] if _with(inner[0], found, sources).is_short else None
+
+
+def _with(reader: ir.Operation, found: Chain, sources: Mapping[ir.Value, ir.Value]) -> ChainAhead:
+    """Returns the kernel of an operation with a chain in front."""
+    told = attributes.to_python(reader.attributes[attributes.AHEAD])
+    reads = {number: sources[value] for number, value in enumerate(reader.operands) if value in sources}
+    kernel = ir.StringAttr(reader.attributes[attributes.KERNEL]).value
+    return ChainAhead(found, kernel, reads, told["threads"], len(told["along"]))
+
+
+def _ahead(
+    reader: ir.Operation, found: Chain, operands: list[ir.Value], sources: Mapping[ir.Value, ir.Value]
+) -> list[ir.Value]:
+    """Builds the dispatch of an operation with a chain in front, in its place, and returns the chain's results."""
+    kernel, told = _with(reader, found, sources), attributes.to_python(reader.attributes[attributes.AHEAD])
+    *taken, _ = (value for number, value in enumerate(reader.operands) if number not in kernel.reads)
+    whole, along = ir.RankedTensorType(reader.results[0].type), tuple(told["along"])
+    sizes = [whole.shape[each] for each in along]
+    copies = [build.tensor_type([*sizes, kind.shape[-1]], kind.element_type) for kind in kernel.results]
+    dims = [along, *[tuple(range(len(along)))] * len(copies)]
+    attrs = told["llvm_func_attrs"]
+    with reader.parent.location:
+        result, *made = standing.dispatch(
+            kernel, [*operands, *taken], [whole, *copies], kernel.threads, along=dims, llvm_func_attrs=attrs
+        )
+    reader.parent.results[0].replace_all_uses_with(result)
+    return made

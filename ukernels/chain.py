@@ -155,8 +155,11 @@ class Chain:
     def _text(self) -> str:
         given = [build.tensor_type([size(value)], build.element(value)) for value in self.operands]
         results = self.result_types(1)
-        kinds, write = [*given, *results], lambda *of: _Writing(self, *of).write()
-        return standing.module(_NAME, kinds, results, self.threads, write)
+
+        def write(workgroup: Index, given: Values, threads: Threads) -> None:
+            Writing(self, given, threads.number, self.threads).write(workgroup, threads)
+
+        return standing.module(_NAME, [*given, *results], results, self.threads, write)
 
     def text(self) -> str:
         """Returns the kernel's module, the same for all chains that compute the same. Needs a current context."""
@@ -195,6 +198,11 @@ class Chain:
     def stored(self) -> list[ir.Operation]:
         """The operations whose results are kept, in order."""
         return [op for stage in self.stages for op in stage]
+
+    @property
+    def slots(self) -> int:
+        """About how many instructions compute what is kept."""
+        return sum(map(_slots, self.stored))
 
     @property
     def lds_bytes(self) -> int:
@@ -401,15 +409,33 @@ def _loaded(source: ir.Value, at: Index) -> Values:
     return [memref.LoadOp(source, [at.value]).result]
 
 
-class _Writing:
-    """Writes the kernel."""
+class Writing:
+    """Writes a chain in a workgroup of so many threads, whose first arguments are its operands."""
 
-    def __init__(self, chain: Chain, workgroup: Index, given: Values, threads: Threads) -> None:
-        self.chain, self.workgroup, self.threads = chain, workgroup, threads
+    def __init__(self, chain: Chain, given: Values, thread: Index, threads: int) -> None:
+        self.chain, self.thread, self.threads = chain, thread, threads
         self.given = [builder.whole_buffer(each, [1]) for each in given[: len(chain.operands)]]
         self.kept: dict[ir.Value, Memory] = {}
 
-    def write(self) -> None:
+    def write(self, workgroup: Index, threads: Threads) -> None:
+        """Writes the kernel."""
+        self._compute()
+        pairs = zip(self.chain.values, self.chain.result_types(), strict=True)
+        threads.store_each(*(self._stored(workgroup, *each) for each in pairs))
+
+    def results(self) -> list[Memory]:
+        """Computes results, and returns them in LDS."""
+        self._compute()
+        made = [self._memory(value) for value in self.chain.values]
+        for value, memory in zip(self.chain.values, made, strict=True):
+            self._each(size(value), partial(self._element, value, memory.sizes), [memory])
+        builder.lds_barrier()
+        return made
+
+    def _element(self, value: ir.Value, sizes: Sequence[int], at: Index) -> Values:
+        return [Elements(self.kept).at(value, composing.split(at.value, sizes))]
+
+    def _compute(self) -> None:
         for value, source in zip(self.chain.operands, self.given, strict=True):
             memory = self._memory(value)
             self._each(size(value), partial(_loaded, source), [memory])
@@ -419,7 +445,6 @@ class _Writing:
             for op in stage:
                 self._keep(op)
             builder.lds_barrier()
-        self.threads.store_each(*map(self._stored, self.chain.values, self.chain.result_types()))
 
     def _memory(self, value: ir.Value) -> Memory:
         buffer = builder.lds(size(value), str(build.element(value)))
@@ -488,23 +513,23 @@ class _Writing:
         """Executes `body` for so many numbers, each in one thread."""
 
         def turn(number: Index) -> list[Values]:
-            at = (number * self.chain.threads + self.threads.number).here
+            at = (number * self.threads + self.thread).here
             with builder.when(at < count):
                 body(at)
             return []
 
-        turns = -(-count // self.chain.threads)
+        turns = -(-count // self.threads)
         if turns == 1:
             turn(Index.of(0))
         else:
             builder.loop(Index.of(turns), turn)
 
-    def _stored(self, value: ir.Value, kind: ir.RankedTensorType) -> builder.Part:
-        """Returns a thread's piece of a result, and where this workgroup has it."""
+    def _stored(self, workgroup: Index, value: ir.Value, kind: ir.RankedTensorType) -> builder.Part:
+        """Returns a thread's piece of a result, and where a workgroup has it."""
         piece, width = self.chain.piece(value), kind.shape[1]
         elements, sizes = Elements(self.kept), [each or 1 for each in build.static_sizes(value)]
-        first = (self.threads.number * piece).here
-        numbers = [(self.workgroup * width + first + i).value for i in range(piece)]
+        first = (self.thread * piece).here
+        numbers = [(workgroup * width + first + i).value for i in range(piece)]
         places = [composing.split(build.clamp(at, size(value)), sizes) for at in numbers]
         found = builder.from_elements([elements.at(value, place) for place in places])
         beyond = BEYOND * 8 // kind.element_type.width

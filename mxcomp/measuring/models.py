@@ -205,8 +205,9 @@ def _entry(name: str, setting: Setting, piece: Piece, profile: Profile) -> Entry
         shares[work_of(each, piece.floats)] += each.us
     low, high = (sum(getattr(each, bound) for each in known) for bound in ("low", "high"))
     if experts is not None:
-        shares["matmuls"] += experts.ours_us
-        low, high = low + experts.low, high + experts.high
+        more = _besides(experts, called) if setting.batch == 1 else 0.0
+        shares["matmuls"] += experts.ours_us + more
+        low, high = low + experts.low + more, high + experts.high + more
     return Entry(
         name, *setting[:2], *setting.types, piece.name, piece.count,
         us=sum(shares.values()), low=low, high=high, floor_us=floor, tokens_per_second=0.0, **shares,
@@ -233,6 +234,14 @@ def _experts(piece: Piece, setting: Setting, called: Sequence[DispatchProfile]) 
     if isinstance(found, Fault):
         raise InputError(f"experts of {piece.name}: {found.message}")
     return found
+
+
+def _besides(experts: moe.Entry, called: Sequence[DispatchProfile]) -> float:
+    """Returns µs of what kernels of a single token's experts compute besides, such as routing: what their replays, of
+    few or the same experts, take longer than their products."""
+    replayed = [each.us for each in called if _is_of_experts(each) and each.part.startswith("matmul")]
+    products = experts.ours_us_gemm1, experts.ours_us_gemm2
+    return sum(max(0.0, us - of) for us, of in zip(replayed, products, strict=False))
 
 
 def _before_experts(called: Sequence[DispatchProfile]) -> list[DispatchProfile]:

@@ -125,6 +125,10 @@ calls, until rotations are joined."""
 ROWS = "mxcomp.rows"
 """The attribute of a placeholder with the fields of its kernel (`ukernels/rows.py`), until rotations are joined."""
 
+AHEAD = "mxcomp.ahead"
+"""The attribute of a placeholder that may compute routing in front, with `threads`, `along` and `llvm_func_attrs` of
+its dispatch, until routing is joined."""
+
 LONGEST_SIZE = "mxcomp.longest_size"
 """The attribute of a module with an upper bound of the dynamic sizes of its arguments: kernels are tuned for it, and
 correct beyond it."""

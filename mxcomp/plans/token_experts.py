@@ -25,7 +25,7 @@ from mxcomp.matching import activations, gates, gathers
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.gathers import Gather
-from mxcomp.mlir import build, graph, notes
+from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir.build import static_sizes
 from mxcomp.options import AUTO, FASTEST, OFF
 from mxcomp.packing import block_quantiser, standing
@@ -209,4 +209,7 @@ def _dispatch(kernel: GateUp | Down, lhs: ir.Value, matmul: Matmul) -> ir.Value:
         kernel, [*taken, ids, *others], [kernel.whole], kernel.threads, along=kernel.along,
         llvm_func_attrs=kernel.llvm_func_attrs,
     )  # fmt: skip
+    if isinstance(kernel, GateUp):
+        known = {"threads": kernel.threads, "along": kernel.along, "llvm_func_attrs": kernel.llvm_func_attrs}
+        standing.placeholder(made).attributes[attributes.AHEAD] = attributes.from_python(known)
     return made
