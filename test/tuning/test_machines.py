@@ -33,8 +33,10 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-def cluster_of(processes: int) -> LocalCluster:
-    return LocalCluster(processes, threads_per_worker=1, dashboard_address=None, processes=True)
+def cluster_of(workers: int, threads: int = 1, processes: bool = True) -> LocalCluster:
+    """Without a dashboard: what the scheduler serves else has any port that is free, not 8787."""
+    ports = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+    return LocalCluster(workers, threads_per_worker=threads, processes=processes, **ports)
 
 
 def at_once(trial: Trial) -> Outcome:
@@ -141,6 +143,6 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
 
 def test_a_gpu_measures_one_thing_at_a_time() -> None:
     refused = pytest.raises(InputError, match="does 2 things at a time")
-    cluster = LocalCluster(1, threads_per_worker=2, dashboard_address=None, processes=False)
+    cluster = cluster_of(1, threads=2, processes=False)
     with cluster as made, refused, machines.executor(made.scheduler_address, one_at_a_time=True):
         pass
