@@ -20,7 +20,9 @@ from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.rows import Row
 
-SIZES = [(m, n, k) for m in (8, 64, 512) for n in (256, 16384) for k in (512, 8192)]
+SIZES = [(m, n, k) for k in (512, 8192) for n in (256, 16384) for m in (8, 64, 512)]
+FEW = 3
+"""How many rows show what a report says."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,16 @@ def aiter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cases(aiter: Path) -> list[replays.Case]:
-    gemms = [Gemm(*size, checkout.TILE_M, checkout.TILE_N) for size in SIZES]
+    return cases_of(aiter, SIZES)
+
+
+@pytest.fixture(scope="module")
+def few(aiter: Path) -> list[replays.Case]:
+    return cases_of(aiter, SIZES[:FEW])
+
+
+def cases_of(aiter: Path, sizes: list[tuple[int, int, int]]) -> list[replays.Case]:
+    gemms = [Gemm(*size, checkout.TILE_M, checkout.TILE_N) for size in sizes]
     found = replays._cases(aiter, [Row(line, {}, gemm, 1.0) for line, gemm in enumerate(gemms, 2)])
     return [case for case in found if isinstance(case, replays.Case)]
 
@@ -52,18 +63,18 @@ def test_a_fit_finds_times_that_other_parameters_make(cases: list[replays.Case])
     assert fitted.launch_us == pytest.approx(3.1, rel=0.05)
 
 
-def test_report(cases: list[replays.Case]) -> None:
+def test_report(few: list[replays.Case]) -> None:
     """What it says of estimates that are all 10 % too long."""
-    measured = np.linspace(5.0, 500.0, len(cases))
+    measured = np.linspace(5.0, 500.0, FEW)
     fits = np.exp(np.random.default_rng(0).standard_normal((20, 2)))
-    report = Report(cases, measured, 1.05 * measured, 1.1 * measured, mi355x(), ("launch_us", "power"), fits)
-    assert "fit to all 12 rows: error median 5.00%" in report.summary()
+    report = Report(few, measured, 1.05 * measured, 1.1 * measured, mi355x(), ("launch_us", "power"), fits)
+    assert "fit to all 3 rows: error median 5.00%" in report.summary()
     assert "left-out tiles: error median 10.00%, mean 10.00%" in report.summary()
-    assert "| 32×128 | 12 | +10.0% | 10.0% | 10.0% |" in report.markdown()
+    assert "| 32×128 | 3 | +10.0% | 10.0% | 10.0% |" in report.markdown()
     assert [low for _, low, _ in report.residuals] == pytest.approx([1 / 1.1] * 4)
 
 
-def test_ranking(cases: list[replays.Case]) -> None:
+def test_ranking(few: list[replays.Case]) -> None:
     """There is one tile only: nothing to rank."""
-    _, pairs = ranking(cases, np.ones(len(cases)), np.ones(len(cases)))
+    _, pairs = ranking(few, np.ones(FEW), np.ones(FEW))
     assert pairs == 0
