@@ -35,14 +35,14 @@ FORMATS = (
     ("E2M3", "E2M1", "E4M3"), ("E2M1", "E2M1", "E4M3"), ("E2M1", "E2M1", "E2M1"), ("E5M2", "E5M2", "E5M2"),
 )  # fmt: skip
 """The formats of queries and keys, of values, and of weights, of each row."""
-ROWS = (*((formats, EXACT) for formats in FORMATS), (FORMATS[0], LINEAR), (FORMATS[2], LINEAR))
+ROWS = (*((formats, EXACT) for formats in FORMATS), *((formats, LINEAR) for formats in aiter_attention.KERNELS))
 HEADS, LENGTH, SIZE = 2, 1024, 128
 _OUTLIERS, _LARGER = 4, 8.0
 """So many elements of each key are so many times as large, as keys of models often have some."""
 TIMED_HEADS, TIMED_LENGTH = 40, 8192
 TIMED = (
-    *((formats, EXACT, False) for formats in (*aiter_attention.KERNELS, FORMATS[6])), (FORMATS[0], LINEAR, False),
-    (FORMATS[2], LINEAR, False), (FORMATS[0], EXACT, True),
+    *((formats, EXACT, False) for formats in (*aiter_attention.KERNELS, FORMATS[6])),
+    *((formats, LINEAR, False) for formats in aiter_attention.KERNELS), (FORMATS[0], EXACT, True),
 )  # fmt: skip
 """Formats and powers, and whether attention is causal, of each row."""
 _MEMORY, _SPARE = 16 << 30, 1 << 16
