@@ -252,8 +252,8 @@ def _rows(update: Update) -> ir.Value:
     if order != sorted(order):
         whole = [i for i, size in enumerate(sizes) if size == 1] + order
         kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
-        value = build.transpose(value, build.empty(kind), whole)
-    return build.flat(value)
+        return build.flat(build.transpose(value, build.empty(kind), whole))
+    return build.flat(_in_memory(value))
 
 
 def _halves(update: Update) -> ir.Value:
@@ -269,12 +269,13 @@ def _use(update: Update, written: ir.Value) -> None:
     op, kind = update.op, ir.RankedTensorType(update.cache.type)
     value = build.reshaped(written, kind.shape)
     back = tuple(update.order.index(dim) for dim in range(kind.rank))
+    is_in_order = back == tuple(range(kind.rank))
     for use in list(op.results[0].uses):
         user = use.owner.operation
-        if update.order != back and updates.permutation(user) == back:
+        if not is_in_order and updates.permutation(user) == back:
             graph.replace(user, value)
     if any(True for _ in op.results[0].uses):
-        if list(update.order) != sorted(update.order):
+        if not is_in_order:
             value = build.transpose(value, build.empty(ir.RankedTensorType(op.results[0].type)), list(update.order))
         op.results[0].replace_all_uses_with(value)
     sources = list(op.operands)
