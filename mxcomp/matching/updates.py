@@ -136,7 +136,10 @@ def _moved(value: ir.Value, subscripts: tuple[Index, ...]) -> _Read:
     """Returns the stored element that a tensor's element equals, through operations that only move it."""
     while (op := graph.producer(value)) is not None:
         if op.name in RESHAPES:
-            value, subscripts = op.operands[0], RESHAPES[op.name](op, subscripts)
+            try:
+                value, subscripts = op.operands[0], RESHAPES[op.name](op, subscripts)
+            except UntraceableError:  # of axes that lie as one in the source
+                break
         elif is_elementwise(op) and (argument := _argument(op, yielded(op))) is not None:
             value, subscripts = _operand(op, argument, loop_subscripts(op, subscripts))
         else:
