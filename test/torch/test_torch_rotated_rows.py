@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import mxcomp.torch
+from mxcomp.run.runtime import RunError
 from mxcomp.torch.values import array
+
+WRITES = ("index_copy", "index_put", "where")
 
 
 class Step(torch.nn.Module):
     """Queries, keys and values of one token, as Llama's layers have them: rotated, and written to caches.
 
-    With a format, caches are those of elements and of scales, of keys and then of values.
+    With a format, caches are those of elements and of scales, of keys and then of values. There is one position, or,
+    where rows are not written by index_copy, one for each sequence.
     """
 
-    def __init__(self, heads: int, groups: int, size: int, format: str = "") -> None:
+    def __init__(self, heads: int, groups: int, size: int, format: str = "", write: str = "index_copy") -> None:
         super().__init__()
-        self.format = format
+        self.format, self.write = format, write
         self.parts, self.size = (heads * size, groups * size, groups * size), size
         self.register_buffer("frequencies", 10000 ** (-torch.arange(0, size, 2) / size))
 
     def forward(self, qkv: torch.Tensor, position: torch.Tensor, *caches: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        angles = position[:, None].float() * self.frequencies
+        at = position[:, None] if self.write == "index_copy" else position[:, None, None, None]
+        angles = at.float() * self.frequencies
         cos, sin = (function(torch.cat([angles, angles], -1)).to(qkv.dtype) for function in (torch.cos, torch.sin))
         q, k, v = (
             each.view(*qkv.shape[:2], -1, self.size).transpose(1, 2) for each in torch.split(qkv, self.parts, -1)
@@ -35,7 +43,16 @@ class Step(torch.nn.Module):
             return x * cos + torch.cat([-second, first], -1) * sin
 
         new = self.stored(rotated(k), v)
-        return rotated(q), *(old.index_copy(2, position, rows) for old, rows in zip(caches, new, strict=True))
+        return rotated(q), *(self.written(old, rows, position) for old, rows in zip(caches, new, strict=True))
+
+    def written(self, old: torch.Tensor, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        if self.write == "index_copy":
+            return old.index_copy(2, position, rows)
+        if self.write == "where":
+            return torch.where((torch.arange(old.shape[2]) == position[:, None])[:, None, :, None], rows, old)
+        cache = old.clone()
+        cache[torch.arange(old.shape[0]), :, position] = rows[:, :, 0]
+        return cache
 
     def stored(self, *rows: torch.Tensor) -> list[torch.Tensor]:
         return [part for x in rows for part in mxcomp.torch.quantise(x, self.format)] if self.format else [*rows]
@@ -72,21 +89,29 @@ class Attending(Step):
     """
 
     def __init__(self, case: Case, returns_queries: bool = False) -> None:
-        super().__init__(case.heads, case.groups, case.size, case.format)
+        super().__init__(case.heads, case.groups, case.size, case.format, case.write)
         self.case, self.returns_queries = case, returns_queries
         if case.is_packed:
             self.o_proj = torch.nn.Linear(case.heads * case.size, 64, bias=False, dtype=case.dtype)
 
     def forward(self, qkv: torch.Tensor, position: torch.Tensor, *caches: torch.Tensor) -> tuple[torch.Tensor, ...]:
         queries, *stored = super().forward(qkv, position, *caches)
-        behind = position[:, None] - torch.arange(self.case.length)
-        seen = (behind >= 0) & (behind < (self.case.window or self.case.length))
-        made = torch.nn.functional.scaled_dot_product_attention(
-            queries, *self.read(stored), attn_mask=seen[None, None], enable_gqa=True
-        )
+        made = self.attention(queries, position, self.read(stored))
         if self.case.is_packed:
             made = self.o_proj(made.transpose(1, 2).flatten(2))
         return (made, *stored, *[queries] * self.returns_queries)
+
+    def attention(self, queries: torch.Tensor, position: torch.Tensor, stored: list[torch.Tensor]) -> torch.Tensor:
+        behind = position[:, None] - torch.arange(self.case.length)
+        seen = (behind >= 0) & (behind < (self.case.window or self.case.length))
+        return torch.nn.functional.scaled_dot_product_attention(
+            queries, *stored, attn_mask=seen[:, None, None], enable_gqa=True
+        )
+
+    def exact(self, qkv: torch.Tensor, position: torch.Tensor, *stored: torch.Tensor) -> np.ndarray:
+        """Returns attention of queries to what is in the caches, in float64."""
+        queries, *_ = Step.forward(self, qkv, position, *stored)
+        return self.attention(queries.double(), position, [each.double() for each in self.read([*stored])]).numpy()
 
     def read(self, stored: list[torch.Tensor]) -> list[torch.Tensor]:
         if not self.format:
@@ -98,7 +123,7 @@ class Attending(Step):
 @dataclass(frozen=True)
 class Case:
     """Sequences, heads of queries and of keys, their size, slots of a cache, how many of them a query sees, whether a
-    product in MXFP4 is behind, and the format of caches."""
+    product in MXFP4 is behind, and the format of caches, and how they are written."""
 
     batch: int
     heads: int
@@ -110,14 +135,44 @@ class Case:
     dtype: torch.dtype = torch.bfloat16
     is_packed: bool = False
     format: str = ""
+    write: str = "index_copy"
+
+    def numbers(self, *sizes: int) -> torch.Tensor:
+        return torch.randn(self.batch, *sizes, dtype=self.dtype)
+
+    def arguments(self) -> tuple[torch.Tensor, ...]:
+        """Returns those of a first call."""
+        torch.manual_seed(self.length)
+        first = (self.numbers(self.groups, self.length, self.size) for _ in range(2))
+        count = 1 if self.write == "index_copy" else self.batch
+        at = (self.position + 3 * torch.arange(count)) % self.length
+        return self.numbers(1, (self.heads + 2 * self.groups) * self.size), at, *Attending(self).stored(*first)
+
+    def check_calls(self) -> list[str]:
+        """Compares rows that calls write, and what they read of those before, with PyTorch's bits, and in float64; the
+        last one is at a position behind the cache. Returns the parts of launches."""
+        model, given = Attending(self), self.arguments()
+        program = mxcomp.torch.compile(model, given)
+        caches = [array(each) for each in given[2:]]
+        for at in (given[1], (given[1] + 1) % self.length, (given[1] + self.length // 2) % self.length):
+            qkv = self.numbers(1, given[0].shape[2])
+            found, *caches = program.run(array(qkv), at.numpy(), *caches)
+            _, *stored = model(qkv, at, *given[2:])
+            given = qkv, at, *stored
+            assert [each.tobytes() for each in caches] == [array(each).tobytes() for each in stored]
+            atol = 2**-7 * max(each.abs().max().item() for each in model.read(stored))
+            np.testing.assert_allclose(found.astype(np.float64), model.exact(*given), atol=atol, rtol=0)
+        behind = array(given[0]), given[1].numpy() + self.length, *caches
+        if self.write == "where":
+            assert [each.tobytes() for each in program.run(*behind)[1:]] == [each.tobytes() for each in caches]
+        else:
+            with pytest.raises(RunError, match=f"rows must be written to places 0 to {self.length - 1} of a cache"):
+                program.run(*behind)
+        return [launch.part for launch in program.report.launches if launch.part]
 
     def check(self) -> None:
         """Compares the bits of attention that computes queries and rows with those of two dispatches."""
-        torch.manual_seed(self.length)
-        qkv = torch.randn(self.batch, 1, (self.heads + 2 * self.groups) * self.size, dtype=self.dtype)
-        first = (torch.randn(self.batch, self.groups, self.length, self.size, dtype=self.dtype) for _ in range(2))
-        given = qkv, torch.tensor([self.position]), *Attending(self).stored(*first)
-        found = []
+        given, found = self.arguments(), list[tuple[np.ndarray, ...]]()
         for returns_queries in (False, True):
             torch.manual_seed(0)
             model = Attending(self, returns_queries)
@@ -135,7 +190,7 @@ class Case:
 @pytest.mark.parametrize(
     "case",
     [
-        Case(1, 4, 2, 64, 64, 37, format="E2M1"),
+        pytest.param(Case(1, 4, 2, 64, 64, 37, format="E2M1"), marks=pytest.mark.slow, id="E2M1"),
         pytest.param(Case(1, 4, 2, 64, 64, 37), marks=pytest.mark.slow, id="16 bits"),
         pytest.param(Case(1, 8, 2, 128, 544, 543), marks=pytest.mark.slow, id="parts"),
         pytest.param(Case(3, 4, 2, 96, 96, 0), marks=pytest.mark.slow, id="sequences"),
@@ -151,6 +206,30 @@ class Case:
 )
 def test_attention_computes_them(case: Case) -> None:
     case.check()
+
+
+@pytest.mark.parametrize(
+    "write", [pytest.param(each, marks=[pytest.mark.slow] * (each != "index_put")) for each in WRITES]
+)
+def test_calls(write: str) -> None:
+    """Each sequence has a position of its own, but for index_copy; one behind the cache is an error of the call, or, by
+    a choice, nothing is written."""
+    assert Case(2, 4, 2, 64, 64, 37, format="E4M3", write=write).check_calls() == ["attention"]
+
+
+@pytest.mark.slow
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(st.data())
+def test_calls_of_sizes(data: st.DataObject) -> None:
+    format, batch = data.draw(st.sampled_from(["", "E4M3", "E5M2", "E2M1"])), data.draw(st.integers(1, 3))
+    size = data.draw(st.sampled_from([64, 96, 128] if format else [48, 64, 80, 128]))
+    groups, group = data.draw(st.sampled_from([(1, 2), (2, 1), (2, 4), (3, 5), (8, 4)]))
+    length = data.draw(st.integers(2, 9)) * 16
+    Case(
+        batch, groups * group, groups, size, length,
+        data.draw(st.integers(0, length - 1)), data.draw(st.sampled_from([0, 8, 40])),
+        data.draw(st.sampled_from([torch.bfloat16, torch.float16])), False, format, data.draw(st.sampled_from(WRITES)),
+    ).check_calls()  # fmt: skip
 
 
 def test_tables_of_many_rows() -> None:
