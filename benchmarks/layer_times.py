@@ -29,6 +29,7 @@ from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.joint import Joint
+from mxcomp.plans.packed_hidden import PackedHidden
 from mxcomp.plans.requantised import Requantised
 from mxcomp.profiling import Profile
 from mxcomp.registry import Registry
@@ -146,6 +147,8 @@ def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry)
 
 def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> list[float]:
     """Returns µs of the dispatches between the products before and the last one."""
+    if isinstance(before, PackedHidden):
+        return []
     if not isinstance(before, Requantised) or before.requantised_for is None:
         return [quantising.separate_us(target, problem, 8 * _BF16)]
     is_packed = MFMA.holds_blocks(layer.element)
