@@ -205,7 +205,7 @@ def test_what_is_one_for_both(common: str) -> None:
 
 
 def test_too_many_rows() -> None:
-    program = mxcomp.compile(Case(17, 96, 1056).module())
+    program = mxcomp.compile(Case(17, 96, 1056).module(), compile_to="executable-sources")
     assert [matmul.dispatches for matmul in program.report.matmuls] == [["quantise_lhs", *ALONE], ALONE]
 
 

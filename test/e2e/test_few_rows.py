@@ -208,7 +208,7 @@ def test_numbers_from_outside() -> None:
     ids=str,
 )
 def test_what_is_quantised_apart(matmul: Matmul, reason: str | None) -> None:
-    made = mxcomp.compile(program(matmul, "even", "bf16"), ukernels="fastest")
+    made = mxcomp.compile(program(matmul, "even", "bf16"), ukernels="fastest", compile_to="executable-sources")
     (found,) = made.report.matmuls
     assert "quantise_lhs" in found.dispatches
     assert reason is None or reason in (found.note or "")
