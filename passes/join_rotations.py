@@ -32,7 +32,7 @@ from functools import partial
 from itertools import accumulate
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
+from iree.compiler.dialects import tensor
 
 from mxcomp.layout.units import LANES
 from mxcomp.matching import updates
@@ -268,32 +268,26 @@ def _together_in_rows(results: list[ir.Value]) -> list[ir.Value]:
     """Computes the rows of all rotations in one tensor, an element in each lane, and slices the results out of it."""
     *_, size = build.static_sizes(results[0])
     rows = [_elements(result.owner.operation) // (size or 1) for result in results]
-    kind = build.tensor_type([sum(rows), size], build.element(results[0]))
-    elements, made = composing.Elements(), []
-
-    def body(place: list[ir.Value]) -> ir.Value:
-        row, column = place
-        found: ir.Value | None = None
-        for result, count, end in reversed(list(zip(results, rows, accumulate(rows), strict=True))):
-            start = build.constant_index(end - count)
-            inside = arith.MaxSIOp(arith.SubIOp(row, start).result, build.constant_index(0)).result
-            outer = [each or 1 for each in build.static_sizes(result)[:-1]]
-            element = elements.at(result, [*composing.split(build.clamp(inside, count), outer), column])
-            is_before = arith.CmpIOp(arith.CmpIPredicate.slt, row, build.constant_index(end)).result
-            found = element if found is None else arith.SelectOp(is_before, element, found).result
-        assert found is not None
-        return found
-
+    kind, made = build.tensor_type([sum(rows), size], build.element(results[0])), []
+    joined = tensor.ConcatOp(kind, 0, list(map(_matrix, results))).result
     with build.dispatch_region([kind], []) as region:
-        value = build.generate(kind, body)
+        elements = composing.Elements()
+        value = build.generate(kind, lambda place: elements.at(joined, place))
         _configure(value.owner.operation, sum(rows), size or 1)
         region.returned = [value]
+    graph.erase_unused([joined])
     for result, count, end in zip(results, rows, accumulate(rows), strict=True):
         piece = build.part(region.results[0], [end - count, 0], [count, size or 1])
         sizes = build.static_sizes(result)
         *outer, last = range(len(sizes))
         made.append(build.expand(piece, sizes, [outer, [last]]))
     return made
+
+
+def _matrix(value: ir.Value) -> ir.Value:
+    """Returns a tensor with all its dimensions but the last one put together."""
+    *outer, last = range(ir.RankedTensorType(value.type).rank)
+    return build.collapse(value, [outer, [last]]) if len(outer) > 1 else value
 
 
 def _configure(op: ir.Operation, rows: int, size: int) -> None:

@@ -237,6 +237,21 @@ def apply(expression: ir.AffineExpr, dims: Sequence[ir.Value]) -> ir.Value:
     return affine.AffineApplyOp(ir.AffineMap.get(len(dims), 0, [expression]), dims).result
 
 
+def for_at_most(cases: Sequence[tuple[int | None, ir.Value]], number: ir.Value, mark: str = "") -> ir.Value:
+    """Returns the value for an index, of several by the largest that each is for, ascending; the last is for all more.
+
+    Selections get the attribute `mark`.
+    """
+    *before, (_, result) = cases
+    for most, value in reversed(before):
+        is_for = arith.CmpIOp(arith.CmpIPredicate.ule, number, constant_index(most or 0)).result
+        choice = arith.SelectOp(is_for, value, result)
+        if mark:
+            choice.operation.attributes[mark] = ir.UnitAttr.get()
+        result = choice.result
+    return result
+
+
 def clamp(index: ir.Value, size: int | ir.Value) -> ir.Value:
     """Returns `index`, limited to the last of `size` positions."""
     position, dynamic = ir.AffineExpr.get_dim(0), isinstance(size, ir.Value)

@@ -170,13 +170,9 @@ def functions(blocks: int | None = None) -> Iterator[ir.Module]:
 
 def _multiple(padding: Padding) -> None:
     """Builds the function that returns what so many rows are padded to a multiple of."""
-    *before, (multiple, _) = padding
     with body_of(MULTIPLE, [ir.IndexType.get()], [ir.IndexType.get()]) as (rows,):
-        found = build.constant_index(multiple)
-        for each, most in reversed(before):
-            is_few = arith.CmpIOp(arith.CmpIPredicate.ule, rows, build.constant_index(most or 0)).result
-            found = arith.SelectOp(is_few, build.constant_index(each), found).result
-        func.ReturnOp([found])
+        multiples = [(most, build.constant_index(multiple)) for multiple, most in padding]
+        func.ReturnOp([build.for_at_most(multiples, rows)])
 
 
 @contextmanager

@@ -67,17 +67,10 @@ def padded_units(rows: ir.Value, unit: int, steps: Sequence[tuple[int | None, in
     """Returns the units of rows that LHS is padded to: a multiple of so many for each range of rows."""
     known = assumed(rows)
     assert known is not None
-    padded = [build.times(build.ceildiv(rows, unit * step), step) for _, step in steps]
-    units = padded.pop()
-    for (max_m, _), fewer in reversed(list(zip(steps[:-1], padded, strict=True))):
-        units = arith.SelectOp(is_for(max_m, rows), fewer, units).result
-    return assume(units, Range(1, max(-(-known.high // (unit * step)) * step for _, step in steps)))
-
-
-def is_for(max_m: int | None, rows: ir.Value) -> ir.Value:
-    """Returns whether a version for at most `max_m` rows takes so many."""
-    assert max_m is not None
-    return arith.CmpIOp(arith.CmpIPredicate.ule, rows, build.constant_index(max_m)).result
+    padded = [(max_m, build.times(build.ceildiv(rows, unit * step), step)) for max_m, step in steps]
+    return assume(
+        build.for_at_most(padded, rows), Range(1, max(-(-known.high // (unit * step)) * step for _, step in steps))
+    )
 
 
 def guarded(operands: list[ir.Value], problem: Problem, limits: Mapping[str, int]) -> RuntimeSizes:

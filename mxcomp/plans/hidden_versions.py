@@ -16,6 +16,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import LHS
 from mxcomp.layout.problem import Problem
+from mxcomp.mlir import build
 from mxcomp.packing.packer import part_location
 from mxcomp.plans.building import Building
 from mxcomp.plans.context import Choice, Context, Site
@@ -23,7 +24,7 @@ from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.dual_versions import is_packed_alike
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.joint import Joint, Pair
-from mxcomp.plans.multi_m import MultiM, selected
+from mxcomp.plans.multi_m import OF_VERSIONS, MultiM
 from mxcomp.plans.packed_hidden import Found, Match, PackedHidden, is_plain
 from mxcomp.plans.plan import Plan
 from mxcomp.plans.tiled import Tiled
@@ -86,7 +87,9 @@ class HiddenVersions(PackedHidden, MultiM):
                 assert isinstance(plan, PackedHidden)
                 made.append((max_m, plan.of_hidden(*taken, found)))
         rows = matmul.sizes.values["m"]
-        elements, scales = (selected([(max_m, each[i]) for max_m, each in made], rows) for i in range(2))
+        elements, scales = (
+            build.for_at_most([(max_m, each[i]) for max_m, each in made], rows, OF_VERSIONS) for i in range(2)
+        )
         building.sources += [elements, scales]
         return elements, scales
 

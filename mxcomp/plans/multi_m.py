@@ -8,21 +8,21 @@ Operands are packed once for all versions; rows are padded to the tile of the ke
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
 
 from mxcomp.layout import LHS, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import VERSIONS
-from mxcomp.mlir import graph
+from mxcomp.mlir import build, graph
 from mxcomp.options import FASTEST, Options
 from mxcomp.packing import stored_operand
 from mxcomp.packing.packer import Packing, part_location
-from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, is_for, padded_units
+from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, padded_units
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
@@ -157,15 +157,12 @@ class MultiM(Tiled):
         """
         *before, last = range(len(self.versions))
         padding = part_location(self.index, "pad_lhs", matmul.op) if self._is_fused else None
-        result = dispatch(last, padding)
+        made: deque[tuple[int | None, ir.Value]] = deque([(None, dispatch(last, padding))])
         for number in reversed(before):
             max_m, _ = self.versions[number]
             with part_location(self.index, f"matmul_up_to_{max_m}", matmul.op, *others):
-                made = dispatch(number, None)
-            choice = arith.SelectOp(is_for(max_m, matmul.sizes.values["m"]), made, result)
-            choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
-            result = choice.result
-        return result
+                made.appendleft((max_m, dispatch(number, None)))
+        return build.for_at_most(made, matmul.sizes.values["m"], VERSIONS)
 
     def taken(self, matmul: Matmul, number: int, padding: ir.Location | None) -> Matmul:
         """Returns a matmul as a version takes it, in its units.
@@ -184,23 +181,14 @@ class MultiM(Tiled):
         return plan.taking(replace(matmul, packed=list(packed.values())), [])
 
 
-_UP_TO = "mxcomp.up_to"
-"""The attribute of a selection of an operand: the most rows for which it is the first one."""
-
-
-def selected(values: Sequence[tuple[int | None, ir.Value]], rows: ir.Value) -> ir.Value:
-    """Returns the operand that is made for so many rows, of several by the most rows; a version takes that for its."""
-    *before, (_, result) = values
-    for max_m, value in reversed(before):
-        choice = arith.SelectOp(is_for(max_m, rows), value, result)
-        choice.operation.attributes[_UP_TO] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), max_m or 0)
-        result = choice.result
-    return result
+OF_VERSIONS = "mxcomp.of_versions"
+"""The attribute of selections among operands that are made for so many rows each; a version takes that for its rows."""
 
 
 def _made_for(value: ir.Value, max_m: int | None) -> ir.Value:
     """Returns the operand that is made for a version, where there are several."""
-    while (choice := graph.producer(value, "arith.select")) is not None and _UP_TO in choice.attributes:
-        is_first = max_m is not None and max_m <= ir.IntegerAttr(choice.attributes[_UP_TO]).value
+    while (choice := graph.producer(value, "arith.select")) is not None and OF_VERSIONS in choice.attributes:
+        most = graph.number(choice.operands[0].owner.operands[1])
+        is_first = max_m is not None and most is not None and max_m <= most
         value = choice.operands[1 if is_first else 2]
     return value
