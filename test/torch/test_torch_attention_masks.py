@@ -127,12 +127,8 @@ def check(masks: Masks, queries: int, *others: str, calls: Sequence[tuple[int, t
             assert np.abs(found.astype(np.float64) - expected).max() <= 2**-7 * tensors[2].abs().max().item()
 
 
-SAMPLE = "window, several queries"
-
-
-@pytest.mark.parametrize(
-    "name", [SAMPLE, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name != SAMPLE)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_masks_by_position(name: str) -> None:
     """None is computed; where keys have holes, whether each has one becomes a number."""
     check(*CASES[name], *([""] if "holes" in name else []))
