@@ -17,7 +17,7 @@ from mxcomp.profiling.launches import Launch
 _DISPATCH = "stream.cmd.dispatch"
 _OF_FUNCTION = "$async"
 """The suffix of a function whose arguments and results come with fences."""
-_PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention|cache|linear|routing|rows)\.(?P<part>\w+)")
+_PART = re.compile(r"mxcomp\.(?:(?P<matmul>\d+)|attention|cache|linear|rotation|routing|rows)\.(?P<part>\w+)")
 """Matches the location name that `mxcomp.packing.packer` gives a part of a matmul, `mxcomp.packing.standing` others."""
 
 

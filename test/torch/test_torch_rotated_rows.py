@@ -239,6 +239,7 @@ def test_tables_of_many_rows() -> None:
     caches = [torch.randn(1, 1, rows, 64, dtype=torch.bfloat16) for _ in range(2)]
     given = torch.randn(1, rows, 34 * 64, dtype=torch.bfloat16), torch.arange(rows), *caches
     program = mxcomp.torch.compile(step, given)
+    assert [launch.part for launch in program.report.launches if launch.part] == ["rotation", "rotation", "rows"]
     found = program.run(*(array(each) for each in given))
     for value, expected in zip(found, step(*given), strict=True):
         assert (value.astype("float32") == expected.float().numpy()).all()
