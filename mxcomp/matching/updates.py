@@ -105,8 +105,9 @@ def _scattered(op: ir.Operation) -> Update | None:
     if len(places) != 1:
         return None
     ((axis, place),) = places
-    free = [each for each in subscripts if each.axis and each not in loops.values()]
-    if len(free) > 1:
+    if len(_free(subscripts, loops)) > 1:  # such as sequences and their rows, of which places know one number
+        rows, subscripts = updates, (*ids, *(loops[dim] for dim in whole))
+    if len(free := _free(subscripts, loops)) > 1:
         return None
     row = free[0] if free else ZERO
     cache, order = _unpermuted(target)
@@ -116,6 +117,11 @@ def _scattered(op: ir.Operation) -> Update | None:
     if where is None or rows_order is None:
         return None
     return Update(op, cache, order, order[axis], rows, rows_order, row.extent or 1, where, drops=False)
+
+
+def _free(subscripts: Sequence[Index], loops: Mapping[int, Index]) -> list[Index]:
+    """Returns the subscripts of rows that are none of a cache."""
+    return [each for each in subscripts if each.axis and each not in loops.values()]
 
 
 def _axis(name: str, size: int | None) -> Index:
@@ -188,6 +194,8 @@ def _places(place: _Place, loops: list[Index], axis: int) -> Places | None:
     if step is not None and step[0] != row:
         return None
     by = [each for each in element.indices if each.axis]
+    if row.axis and {each.axis for each in by} == {row.axis}:
+        by = [Index.join(by)]  # of integers for each sequence and row
     by_row = bool(by) and by[-1] == row and bool(row.axis)
     outer = by[:-1] if by_row else by
     leading = [each for each in loops[:axis] if each.axis][: len(outer)]

@@ -67,6 +67,17 @@ def paged(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
     return slots.index_copy(0, at, rows[:, :, 0].reshape(batch, -1)).reshape(cache.shape)
 
 
+def paged_rows(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
+    """Several rows of each sequence, in slots of pages of four, which take turns."""
+    batch, heads, _, size = cache.shape
+    places = at[:batch, None] + torch.arange(rows.shape[2])
+    slots = (torch.arange(batch)[:, None] + batch * (places // 4)) * 4 + places % 4
+    made = cache.reshape(-1, heads, size).index_copy(
+        0, slots.reshape(-1), rows.transpose(1, 2).reshape(-1, heads, size)
+    )
+    return made.reshape(cache.shape)
+
+
 class Caches(torch.nn.Module):
     """Caches with new rows, each written in another way, and sums of them."""
 
@@ -123,6 +134,12 @@ def test_several_ways() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_several_rows(dtype: torch.dtype) -> None:
     check((chosen, copied, put, by_sequence_and_row), (2, 3, 16, 8), 4, ([3, 5], [7, 0]), dtype)
+
+
+@pytest.mark.slow
+def test_several_rows_in_pages() -> None:
+    program = check((paged_rows,), (2, 3, 16, 8), 4, ([3, 5], [7, 0]), torch.bfloat16)
+    assert [each.part for each in program.report.launches if each.part] == ["rows"]
 
 
 @pytest.mark.slow
