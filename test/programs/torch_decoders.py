@@ -45,6 +45,10 @@ MASKS = {"truth": 3, "numbers": 2}
 CACHES = {"index_copy": 3, "index_put": 2, "where": 2, "rolled": 0.7, "": 2}
 LINEARS = {"plain": 5, "weight": 2, "mx": 2}
 JOINED = {"apart": 3, "joined": 1}
+TOKENS = {2: 1, 5: 1, 33: 1}
+DYNAMIC: dict[str, float] = {"": 1, "tokens": 2, "batch": 0.5}
+"""Sizes that the program knows, where there is no cache, and attention and products have kernels of ours: IREE's of
+dynamic sizes take minutes to simulate."""
 LAST = {"": 2, "gated": 3, "gelu": 1, "top-k": 1.5}
 
 
@@ -71,6 +75,8 @@ class Choice:
     cap: float | None
     has_sinks: bool
     cache: str
+    dynamic: str
+    packed: bool
     is_state: bool
     by_sequence: bool
     padded: bool
@@ -90,15 +96,20 @@ def chosen(dice: Dice) -> Choice:
     length = dice.pick(LENGTH)
     spelled = form == "spelled"
     batch = dice.pick(BATCH)
+    kind = dice.noted("torch", KIND)
+    dynamic = "" if cache or kind == "f32" else dice.noted("dynamic tokens", DYNAMIC)
+    batch = max(batch, 2) if dynamic == "batch" else batch
+    length = min(length, 40) if dynamic else length
     prompt = min(dice.pick(PROMPT), length // 3) if cache else length
     window = dice.pick([3, 8, 20]) if dice.chance(0.3, "window") else None
     return Choice(
-        kind=dice.noted("torch", KIND), hidden=dice.pick(HIDDEN), heads=heads, key_heads=key_heads, size=size,
+        kind=kind, hidden=dice.pick(HIDDEN), heads=heads, key_heads=key_heads, size=size,
         batch=batch, prompt=prompt, length=length, norm=dice.noted("norm", NORMS), epsilon=dice.pick([1e-5, 1e-6, 0.1]),
         head_norm=dice.chance(0.2, "norm of heads"), rotation=dice.noted("rotary", ROTATIONS),
         rotated=size // 2 if dice.chance(0.25, "rotary:partial") else size, form=form, mask=dice.noted("mask", MASKS),
         window=window, cap=dice.pick([5.0, 30.0]) if spelled and dice.chance(0.3, "cap") else None,
-        has_sinks=spelled and dice.chance(0.4, "sinks"), cache=cache,
+        has_sinks=spelled and dice.chance(0.4, "sinks"), cache=cache, dynamic=dynamic,
+        packed=bool(dynamic) and dice.chance(0.5, "mask:packed"),
         is_state=cache not in ("", "rolled") and dice.chance(0.5, "state"),
         by_sequence=cache in ("index_put", "where") and batch > 1 and dice.chance(0.5, "position:by sequence"),
         padded=not window and dice.chance(0.25, "padded"), joined=dice.noted("qkv", JOINED),
@@ -151,7 +162,7 @@ class Layer(nn.Module):
             made.weight.data = numbers(outputs, inputs) * numbers(outputs, 1) * inputs**-0.5
             if bias:
                 made.bias.data = numbers(outputs)
-            kind = dice.noted("linear", LINEARS)
+            kind = "mx" if it.dynamic else dice.noted("linear", LINEARS)
             if kind == "plain":
                 return made
             formats = dice.pick(["E2M1", "E4M3"]), UNQUANTISED if kind == "weight" else dice.pick(["E2M1", "E4M3"])
@@ -226,6 +237,9 @@ class Layer(nn.Module):
         found = (key <= query) & (key >= 0)
         if it.window is not None:
             found = found & (key > query - it.window)
+        if it.packed:  # where positions do not go up by 1 another sequence begins
+            sequence = (torch.diff(at, prepend=at[:, :1] - 1) != 1).cumsum(-1)
+            found = found & (sequence[:, :, None] == sequence[:, None])
         if lengths is not None:
             found = found & (key < lengths[:, None, None])
         return found[:, None]
@@ -280,7 +294,7 @@ class Layer(nn.Module):
         q, k, v = (part.view(batch, tokens, -1, it.size).transpose(1, 2) for part in parts)
         if it.head_norm:
             q, k = (norm(part) for norm, part in zip(self.head_norms, (q, k), strict=True))
-        at = position[:, None] + torch.arange(tokens)
+        at = torch.arange(tokens)[None] + (0 if it.packed else position[:, None])
         if it.rotation:
             tables = self.rotation(at)
             q, k = (self.rotated(part, *tables) for part in (q, k))
@@ -306,6 +320,8 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
     model = copy.deepcopy(layer)  # whose state stays as it is at first
     count, apart = dice.pick(CALLS) if choice.cache else 1, choice.prompt > 1 and dice.chance(0.15, "two functions")
     calls = [("main", choice.prompt)] + [("token", 1) if apart else ("main", choice.prompt)] * (count - 1)
+    if choice.dynamic == "tokens":
+        calls.append(("main", dice.pick(TOKENS)))
     functions: dict[str, Any] = {}
     rounds: list[list[Function]] = []
     caches: tuple[Tensor, ...] = ()
@@ -321,14 +337,19 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
         if caches:
             given |= dict(zip(("keys", "values"), caches, strict=True))
         if name not in functions:
-            functions[name] = torch.export.export(model, (), given, strict=False)
+            dims = {axis: torch.export.Dim(each, max=512) for axis, each in enumerate(("batch", "tokens"))}
+            sizes = {axis: dim for axis, dim in dims.items() if dim.__name__ == choice.dynamic}
+            shapes = {key: sizes if key in ("x", "before") else {} for key in given} if sizes else None
+            if shapes and "lengths" in given:
+                shapes["lengths"] = {axis: dim for axis, dim in sizes.items() if axis == 0}
+            functions[name] = torch.export.export(model, (), given, dynamic_shapes=shapes, strict=False)
         with torch.no_grad():
             right = exact(**{key: each.double() if each.is_floating_point() else each for key, each in given.items()})
             found = layer(**given)
         caches = found[1:]
         results = [_node(choice, layer, *pair) for pair in zip(right, found, strict=True)]
         rounds.append([Function(name, [_array(each) for each in given.values()], results)])
-        position = position + tokens
+        position = position + tokens * bool(choice.cache)
     return str(mxcomp.torch.export(functions)), rounds
 
 
