@@ -196,11 +196,9 @@ def _prefilled(
     tiles = _dispatch(op, kernel, operands, sizes)
     if few is not None:
         known = math.prod(size or 1 for size in (kernel.heads, kernel.queries))
-        count, below = build.times(build.product(sizes), known), build.constant_index(few.below)
-        is_few = arith.CmpIOp(arith.CmpIPredicate.ult, count, below).result
-        choice = arith.SelectOp(is_few, _dispatch(op, few.kernel, operands, sizes), tiles)
-        choice.operation.attributes[VERSIONS] = ir.UnitAttr.get()
-        tiles = choice.result
+        count = build.times(build.product(sizes), known)
+        of_few = _dispatch(op, few.kernel, operands, sizes)
+        tiles = build.for_at_most([(few.below - 1, of_few), (None, tiles)], count, VERSIONS)
     groups = [[i] for i in range(len(kernel.tiled))]
     rows = build.collapse(tiles, [*groups, list(range(len(groups), kernel.result_type.rank))])
     return rows if rows.type == result else build.expand(rows, result.shape, [[0, 1], [2]], sizes)

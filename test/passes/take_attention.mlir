@@ -123,10 +123,10 @@ util.func public @causal(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> 
 // CHECK: %[[MANY:.+]] = flow.dispatch.region -> (tensor<2x?x4x2x8xbf16>{%{{.+}}})
 // CHECK: linalg.generic
 // CHECK-SAME: ukernel_descriptor<"mx_attention_prefill_m256_d64_
-// CHECK: %[[IS_FEW:.+]] = arith.cmpi ult, %{{.+}}, %c65536
 // CHECK: %[[FEW:.+]] = flow.dispatch.region
 // CHECK: linalg.generic
 // CHECK-SAME: ukernel_descriptor<"mx_attention_prefill_m64_d64_
+// CHECK: %[[IS_FEW:.+]] = arith.cmpi ule, %{{.+}}, %c65535
 // CHECK: %[[ROWS:.+]] = arith.select %[[IS_FEW]], %[[FEW]], %[[MANY]] {mxcomp.versions}
 // CHECK: %[[RESULT:.+]] = tensor.collapse_shape %[[ROWS]] {{\[\[}}0], [1], [2, 3, 4]]
 // CHECK-NOT: iree_linalg_ext.attention
