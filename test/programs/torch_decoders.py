@@ -49,6 +49,7 @@ TOKENS = {2: 1, 5: 1, 33: 1}
 DYNAMIC: dict[str, float] = {"": 1, "tokens": 2, "batch": 0.5}
 """Sizes that the program knows, where there is no cache, and attention and products have kernels of ours: IREE's of
 dynamic sizes take minutes to simulate."""
+LEFT_TO_IREE = {"data tiling:off", "ukernels:none"}
 LAST = {"": 2, "gated": 3, "gelu": 1, "top-k": 1.5}
 
 
@@ -97,7 +98,8 @@ def chosen(dice: Dice) -> Choice:
     spelled = form == "spelled"
     batch = dice.pick(BATCH)
     kind = dice.noted("torch", KIND)
-    dynamic = "" if cache or kind == "f32" else dice.noted("dynamic tokens", DYNAMIC)
+    by_iree = kind == "f32" or not dice.features.isdisjoint(LEFT_TO_IREE)
+    dynamic = "" if cache or by_iree else dice.noted("dynamic tokens", DYNAMIC)
     batch = max(batch, 2) if dynamic == "batch" else batch
     length = min(length, 40) if dynamic else length
     prompt = min(dice.pick(PROMPT), length // 3) if cache else length
