@@ -50,7 +50,7 @@ def _returns_floats(op: ir.Operation) -> bool:
         return False
     element = ir.RankedTensorType(op.results[0].type).element_type
     is_float = isinstance(element, ir.FloatType) and is_narrow(element) and not is_sub_byte(element)
-    if not is_float or not all(build.static_sizes(op.results[0]) or [None]):
+    if not is_float or not all(build.static_sizes(op.results[0])):
         return False
     return not (op.regions and linalg_ops.reads_init(op))
 

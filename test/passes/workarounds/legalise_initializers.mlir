@@ -32,6 +32,14 @@ util.func @tensors() -> tensor<4x8xf8E4M3FN> {
   util.return %y : tensor<4x8xf8E4M3FN>
 }
 
+// CHECK-LABEL: util.func public @number(
+// CHECK: iree_tensor_ext.bitcast %{{.+}} : tensor<i8> -> tensor<f8E8M0FNU>
+util.func @number() -> tensor<f8E8M0FNU> {
+  %x = arith.constant dense<4.0> : tensor<f32>
+  %y = arith.truncf %x : tensor<f32> to tensor<f8E8M0FNU>
+  util.return %y : tensor<f8E8M0FNU>
+}
+
 // CHECK-LABEL: util.func public @of_arguments(
 // CHECK-NEXT: arith.truncf %{{.+}} : tensor<4x8xf32> to tensor<4x8xf8E4M3FN>
 // CHECK-NEXT: util.return
