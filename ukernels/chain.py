@@ -134,7 +134,7 @@ def _is_empty(value: ir.Value) -> bool:
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(standing.Digested):
     """The kernel of operations, in order, that has a result for each of `values`.
 
     Attributes:
@@ -147,23 +147,16 @@ class Chain:
     operands: Sequence[ir.Value]
     values: Sequence[ir.Value]
 
-    @property
-    def name(self) -> str:
-        return f"{_NAME}_{builder.digest(self._text)}"
+    prefix = "mx_chain"
 
-    @cached_property
-    def _text(self) -> str:
+    def written(self) -> str:
         given = [build.tensor_type([size(value)], build.element(value)) for value in self.operands]
         results = self.result_types(1)
 
         def write(workgroup: Index, given: Values, threads: Threads) -> None:
             Writing(self, given, threads.number, self.threads).write(workgroup, threads)
 
-        return standing.module(_NAME, [*given, *results], results, self.threads, write)
-
-    def text(self) -> str:
-        """Returns the kernel's module, the same for all chains that compute the same. Needs a current context."""
-        return self._text.replace(f"@{_NAME}(", f"@{self.name}(")
+        return standing.module(self.prefix, [*given, *results], results, self.threads, write)
 
     @property
     def steps(self) -> list[ir.Operation]:
@@ -236,9 +229,6 @@ class Chain:
             build.tensor_type([workgroups, width(value, self.piece(value))], build.element(value))
             for value in self.values
         ]
-
-
-_NAME = "mx_chain"
 
 
 def _is_costly(op: ir.Operation) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 from iree.compiler import ir
 from iree.compiler.dialects import memref
@@ -24,7 +24,7 @@ _MOST_SLOTS = 128
 
 
 @dataclass(frozen=True)
-class ChainAhead:
+class ChainAhead(standing.Digested):
     """A kernel of so many threads with a chain in front.
 
     Attributes:
@@ -45,26 +45,17 @@ class ChainAhead:
         return self.chain.slots <= _MOST_SLOTS * self.threads and max(map(size, self.chain.values)) <= self.threads
 
     @property
-    def name(self) -> str:
-        return f"{self._prefix}_{builder.digest(self._text)}"
-
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        return self._text.replace(f"@{self._prefix}(", f"@{self.name}(")
-
-    @property
     def results(self) -> list[ir.RankedTensorType]:
         """The types of a workgroup's copy of the chain's results."""
         ones = [1] * self.parts
         return [build.tensor_type([*ones, max(2, size(value))], build.element(value)) for value in self.chain.values]
 
     @property
-    def _prefix(self) -> str:
+    def prefix(self) -> str:
         module = ir.Module.parse(self.kernel)  # which lives as long as this name
         return graph.symbol_name(_function(module)).rpartition("_")[0]
 
-    @cached_property
-    def _text(self) -> str:
+    def written(self) -> str:
         module = ir.Module.parse(self.kernel)
         kinds = [ir.RankedTensorType(value.type) for value in _function(module).regions[0].blocks[0].arguments]
         of_chain = [build.tensor_type([size(value)], build.element(value)) for value in self.chain.operands]
@@ -74,7 +65,7 @@ class ChainAhead:
         def write(workgroup: Index, given: Values, threads: Threads) -> None:
             self._write(_function(module), workgroup, given, threads)
 
-        return standing.module(self._prefix, [*of_chain, *taken, *results], results, self.threads, write)
+        return standing.module(self.prefix, [*of_chain, *taken, *results], results, self.threads, write)
 
     def _write(self, kernel: ir.Operation, workgroup: Index, given: Values, threads: Threads) -> None:
         """Writes the chain, and moves a kernel's operations behind it."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from iree.compiler import ir
 from iree.compiler.dialects import func, util
@@ -11,6 +13,31 @@ from mxcomp.mlir import build
 from mxcomp.mlir.inline import insert
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Threads, Values
+
+
+class Digested(ABC):
+    """Names a kernel by a digest of its module, so that all that compute the same are one."""
+
+    @property
+    @abstractmethod
+    def prefix(self) -> str:
+        """Returns what the name begins with."""
+
+    @abstractmethod
+    def written(self) -> str:
+        """Returns the module of the kernel, with `prefix` for a name. Needs a current context."""
+
+    @cached_property
+    def _text(self) -> str:
+        return self.written()
+
+    @property
+    def name(self) -> str:
+        return f"{self.prefix}_{builder.digest(self._text)}"
+
+    def text(self) -> str:
+        """Returns the kernel's module. Needs a current context."""
+        return self._text.replace(f"@{self.prefix}(", f"@{self.name}(")
 
 
 def module(

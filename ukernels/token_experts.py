@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
-from typing import ClassVar
+from functools import partial, reduce
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
@@ -121,7 +120,7 @@ def _waves_per_simd(threads: int) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Experts:
+class _Experts(standing.Digested):
     """A dispatch: weights, the number of chosen experts, and what is computed of products; `lhs` is its elements.
 
     `called` is the module of functions that quantise what is multiplied.
@@ -134,18 +133,7 @@ class _Experts:
     computed: Computed
     called: str
 
-    prefix: ClassVar[str]
-
-    @property
-    def name(self) -> str:
-        return f"{self.prefix}_{builder.digest(self._text)}"
-
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        return self._text.replace(f"@{self.prefix}(", f"@{self.name}(")
-
-    @cached_property
-    def _text(self) -> str:
+    def written(self) -> str:
         sizes = [1 if i in self.along else size for i, size in enumerate(self.whole.shape)]
         part = build.tensor_type(sizes, self.whole.element_type)
         return standing.module(self.prefix, [*self.inputs, part], [part], self.threads, self._write, [self.called])
@@ -243,7 +231,7 @@ class GateUp(_Experts):
     blocks: int
     of_token: int
 
-    prefix: ClassVar[str] = "mx_token_gate_up"
+    prefix = "mx_token_gate_up"
 
     @property
     def _instance(self) -> once.Instance:
@@ -341,7 +329,7 @@ class Down(_Experts):
 
     blocks: int
 
-    prefix: ClassVar[str] = "mx_token_down"
+    prefix = "mx_token_down"
 
     @property
     def waves(self) -> int:

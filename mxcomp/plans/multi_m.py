@@ -8,7 +8,6 @@ Operands are packed once for all versions; rows are padded to the tile of the ke
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -157,12 +156,12 @@ class MultiM(Tiled):
         """
         *before, last = range(len(self.versions))
         padding = part_location(self.index, "pad_lhs", matmul.op) if self._is_fused else None
-        made: deque[tuple[int | None, ir.Value]] = deque([(None, dispatch(last, padding))])
+        made: list[tuple[int | None, ir.Value]] = [(None, dispatch(last, padding))]
         for number in reversed(before):
             max_m, _ = self.versions[number]
             with part_location(self.index, f"matmul_up_to_{max_m}", matmul.op, *others):
-                made.appendleft((max_m, dispatch(number, None)))
-        return build.for_at_most(made, matmul.sizes.values["m"], VERSIONS)
+                made.append((max_m, dispatch(number, None)))
+        return build.for_at_most(made[::-1], matmul.sizes.values["m"], VERSIONS)
 
     def taken(self, matmul: Matmul, number: int, padding: ir.Location | None) -> Matmul:
         """Returns a matmul as a version takes it, in its units.

@@ -134,6 +134,6 @@ def test_many_experts_are_chosen_before() -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.integers(3, 40), st.integers(2, 6), st.integers(1, 5), st.integers(1, 20), st.sampled_from([1, 3, 1000]))
 def test_any_size(experts: int, top_k: int, model: int, inner: int, levels: int) -> None:
-    """Of equal scores those of the first experts are the best."""
+    """Experts of equal scores are chosen in their order."""
     sizes = {"model": 32 * model + 32, "inner": 32 * inner, "top_k": min(top_k, experts - 1)}
     check(replace(QUICK, experts=experts, levels=levels, seed=experts, **sizes))

@@ -101,5 +101,5 @@ def test_masks_by_position(name: str) -> None:
 
 @pytest.mark.slow
 def test_packed_sequences() -> None:
-    """By positions that are given, which begin anew: their mask is computed."""
+    """A mask by positions that are given, and begin anew, is computed and not taken for a causal one."""
     assert "causal" not in check(Case(positions=True), 40, 5, 70)
