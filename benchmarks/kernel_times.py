@@ -26,7 +26,7 @@ import mxcomp.ir as mx
 from mxcomp import moe
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.layout import LHS, RHS
-from mxcomp.layout.units import LANES, MFMA
+from mxcomp.layout.inner_tiles import LANES, MFMA
 from mxcomp.measuring import kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
@@ -99,7 +99,7 @@ def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:
         bits = tuple(element_format(kind).bits for kind in instance.elements)
         own = [getattr(instance, name, None) for name in ("bits", "matrices")]
         key = instance.kernel, instance.tile.pattern, bits, *own
-        is_timed = instance.layout.units is not None or instance in gating.INSTANCES
+        is_timed = instance.layout.inner_tiles is not None or instance in gating.INSTANCES
         is_timed |= instance.tile == REQUANTISING
         if is_timed and instance.name.startswith(prefixes) and key not in seen:
             seen.add(key)

@@ -22,8 +22,8 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import pipeline
 from mxcomp.formats import element_format, mx_format
+from mxcomp.layout.inner_tiles import MFMA
 from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
-from mxcomp.layout.units import MFMA
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.plans import Plan, plans_below, requantised

@@ -44,30 +44,30 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _fold(matmul: ir.Operation) -> None:
-    """Gives a matmul of a workgroup the rows of its units, as strided views of the bytes."""
-    units = graph.producer(matmul.operands[LHS])
-    rows = None if units is None else _rows(units)
-    if units is None or rows is None:
+    """Gives a matmul of a workgroup the rows of its inner tiles, as strided views of the bytes."""
+    inner_tiles = graph.producer(matmul.operands[LHS])
+    rows = None if inner_tiles is None else _rows(inner_tiles)
+    if inner_tiles is None or rows is None:
         raise InternalError(f"{matmul.location}: LHS is read from no buffer in rows")
     kind = ir.RankedTensorType(matmul.operands[LHS].type)
-    _, of_tile, k_tiles, _, steps, blocks, of_unit, inner = kind.shape
+    _, of_tile, k_tiles, _, steps, blocks, of_inner_tile, inner = kind.shape
     size = inner * element_format(str(kind.element_type)).bits // 8
     _, row_bytes = ir.MemRefType(rows.type).shape
-    sizes = [1, of_tile, k_tiles, 1, steps, blocks, of_unit, size]
-    unit, block, k_tile = of_unit * row_bytes, blocks * size, steps * blocks * size
-    strides = [of_tile * unit, unit, k_tile, k_tile, block, size, row_bytes, 1]
+    sizes = [1, of_tile, k_tiles, 1, steps, blocks, of_inner_tile, size]
+    inner_tile, block, k_tile = of_inner_tile * row_bytes, blocks * size, steps * blocks * size
+    strides = [of_tile * inner_tile, inner_tile, k_tile, k_tile, block, size, row_bytes, 1]
     with matmul.location, ir.InsertionPoint(matmul):
-        offset = build.times(_tile(matmul.operands[LHS_SCALE]), of_tile * unit)
+        offset = build.times(_tile(matmul.operands[LHS_SCALE]), of_tile * inner_tile)
         view = _view(rows, offset, sizes, strides)
         loaded = ir.Operation.create(buffers.LOAD, results=[build.tensor_type(sizes, "i8")], operands=[view]).result
         matmul.operands[LHS] = build.bitcast(loaded, kind)
     del matmul.attributes[LHS_ROW_MAJOR]
-    graph.erase_dead(units)
+    graph.erase_dead(inner_tiles)
 
 
-def _rows(units: ir.Operation) -> ir.Value | None:
-    """Returns the bytes [rows, bytes of a row] of the buffer that units are made of."""
-    extracts = [op for op in graph.walk(units) if op.name == "tensor.extract"]
+def _rows(inner_tiles: ir.Operation) -> ir.Value | None:
+    """Returns the bytes [rows, bytes of a row] of the buffer that inner tiles are made of."""
+    extracts = [op for op in graph.walk(inner_tiles) if op.name == "tensor.extract"]
     load = graph.producer(extracts[0].operands[0]) if len(extracts) == 1 else None
     if load is None or load.name != buffers.LOAD:
         return None

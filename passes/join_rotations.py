@@ -34,7 +34,7 @@ from itertools import accumulate
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.layout.units import LANES
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.matching import updates
 from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import attributes, build, composing, graph, linalg

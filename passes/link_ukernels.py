@@ -176,7 +176,7 @@ def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
 def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
     """Returns the result with an additional dimension, inserted where lanes write it, as consumers then still fuse."""
     loop = graph.producer(value)
-    if loop is not None and _is_collapsed_loop(loop):  # of units that are two dimensions where lanes write
+    if loop is not None and _is_collapsed_loop(loop):  # of inner tiles that are two dimensions where lanes write
         stored = ir.RankedTensorType(loop.operands[0].type)
         batched = ir.RankedTensorType.get([1, *stored.shape], stored.element_type)
         groups = [[0], *([i + 1 for i in group] for group in reassociation(loop))]
@@ -280,7 +280,7 @@ def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
         return _OUTER_OF_FORM[ukernel.operands][operand]
     if ukernel.layout is None:
         return range(3)
-    return (0, 2) if ukernel.layout.units is not None and operand != ACC else (0, 1)
+    return (0, 2) if ukernel.layout.inner_tiles is not None and operand != ACC else (0, 1)
 
 
 def _set_provider(user: ir.Operation) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.layout.units import LANES
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.loops import reduced, tabled

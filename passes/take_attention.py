@@ -52,7 +52,7 @@ from mxcomp.ukernels.attention_combine import Combine
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
-from mxcomp.ukernels.waves import UNIT_ROWS
+from mxcomp.ukernels.waves import INNER_ROWS
 
 _MASK = 3
 """The operand of a kernel that is a mask, if it has one, but for scales and a table of pages."""
@@ -212,7 +212,7 @@ def _dispatch(op: ir.Operation, kernel: Prefill, operands: list[ir.Value], sizes
             sizes=sizes,
         )  # fmt: skip
     _may_pack(
-        tiles, kernel, heads=kernel.heads, size=kernel.value_size, tile=[1, kernel.tile // UNIT_ROWS],
+        tiles, kernel, heads=kernel.heads, size=kernel.value_size, tile=[1, kernel.tile // INNER_ROWS],
         llvm_func_attrs=kernel.llvm_func_attrs,
     )  # fmt: skip
     return tiles

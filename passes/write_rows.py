@@ -31,7 +31,7 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.layout.units import BLOCK
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.matching import activations, updates
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.matching.updates import SCATTER, Update

@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 LONG = (
     "test_compile.py", "test_in_place.py", "test_lint.py", "test_run.py", "test_in_rows.py", "test_verify.py",
-    "test_ukernels.py", "test_gated_experts.py", "test_units.py", "test_plugin.py", "test_dual.py",
+    "test_ukernels.py", "test_gated_experts.py", "test_inner_tiles.py", "test_plugin.py", "test_dual.py",
     "test_torch_decompositions.py", "test_few_rows.py", "test_mutants.py", "test_properties.py", "test_examine.py",
     "test_shapes.py", "test_snippets.py", "test_processes.py", "test_parameters.py", "test_torch_attention.py",
     "test_torch_export.py", "test_bytecode.py", "test_packed_hidden.py", "test_corpus_triton.py",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
-from mxcomp.layout.units import BLOCK
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.attention import COLUMNS, LANE, Operand, Pieces
 from mxcomp.ukernels.builder import Index, Values, element, select

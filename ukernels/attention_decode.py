@@ -37,7 +37,7 @@ from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
 from mxcomp.ukernels.normalised_rows import row_types, with_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, STEPS
 
 MOST_ROWS = 2 * COLUMNS
 """The largest number of queries that share a head of keys, which are in registers."""
@@ -71,7 +71,7 @@ class Decode:
         value_scale: What values are multiplied by.
         pages: Which keys and values are in.
         result: The type of results, where a workgroup has all parts of a head; "": parts are results.
-        packed: Results are quantised, and packed in a unit: each of its rows is that of a sequence.
+        packed: Results are quantised, and packed in an inner tile: each of its rows is that of a sequence.
     """
 
     heads: int
@@ -123,10 +123,11 @@ class Decode:
 
     @property
     def may_pack(self) -> bool:
-        """Whether results may be packed: a unit of rows, of each of which several workgroups have whole K tiles."""
+        """Whether results may be packed: an inner tile of rows, of each of which several workgroups have whole K
+        tiles."""
         is_whole = self.queries == 1 and self.rows * self.value_size % (BLOCK * BLOCKS * STEPS) == 0
-        is_unit = self.workgroups % UNIT_ROWS == 0 and self.workgroups > UNIT_ROWS
-        return is_whole and is_unit and self.result in ("bf16", "f16")
+        is_whole_inner_tile = self.workgroups % INNER_ROWS == 0 and self.workgroups > INNER_ROWS
+        return is_whole and is_whole_inner_tile and self.result in ("bf16", "f16")
 
     @property
     def may_rotate(self) -> bool:
@@ -163,7 +164,7 @@ class Decode:
         Where these have all parts it is that of their rows.
         """
         if self.packed:
-            parts, rows = (1, 1) if workgroups == 1 else (self.workgroups // UNIT_ROWS, UNIT_ROWS)
+            parts, rows = (1, 1) if workgroups == 1 else (self.workgroups // INNER_ROWS, INNER_ROWS)
             return row_types([parts], self.rows * self.value_size // BLOCK, rows)
         if self.result:
             return [build.tensor_type([workgroups, self.rows * self.value_size], self.result)]
@@ -487,7 +488,7 @@ class _Packed(_Whole):
     def __init__(
         self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
     ) -> None:
-        head = workgroup % UNIT_ROWS * (spec.workgroups // UNIT_ROWS) + workgroup // UNIT_ROWS
+        head = workgroup % INNER_ROWS * (spec.workgroups // INNER_ROWS) + workgroup // INNER_ROWS
         super().__init__(spec, head.here, given, threads, new)
 
     def _finish(self) -> None:

@@ -28,8 +28,8 @@ from iree.compiler.dialects import arith, llvm, rocdl
 from iree.compiler.dialects import math as mlir_math
 
 from mxcomp.formats import E8M0, ElementFormat, element_format
+from mxcomp.layout.inner_tiles import BLOCK, LANES, SCALE
 from mxcomp.layout.order import HeadOrder
-from mxcomp.layout.units import BLOCK, LANES, SCALE
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import attention, builder, standing
@@ -39,7 +39,7 @@ from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, lea
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.softmax import LOWEST, exp2, maximum, number, of_column, splat, swapped, tree
-from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
+from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
 
 NEIGHBOURS = 16
 """The number of neighbouring elements of a value that a lane has."""
@@ -327,7 +327,7 @@ class _Kernel:
         """Loads a query's factors, with zeros behind its last element."""
         spec, size = self.spec, MFMA.lane_bytes(self.qk)
         at, blocks = (self.head * spec.queries + row).here, spec.size // BLOCK
-        row_bytes, pieces, factors = blocks * size, UNIT_PIECES[size], list[Factor]()
+        row_bytes, pieces, factors = blocks * size, INNER_PIECES[size], list[Factor]()
         for depth in range(spec.staged[0].depths):
             block, parts = (self.group + depth * GROUPS).here, []
             place = select(block < blocks, at * blocks + block, BEYOND)

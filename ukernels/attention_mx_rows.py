@@ -17,10 +17,10 @@ from itertools import product
 from iree.compiler import ir
 
 from mxcomp.layout import INTRINSICS
-from mxcomp.layout.units import LANES
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Values, select
-from mxcomp.ukernels.waves import BEYOND, UNIT_PIECES
+from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
 
 INTRINSIC = "MFMA_SCALE_F32_16x16x128_B32"
 MFMA = INTRINSICS[INTRINSIC]
@@ -77,7 +77,7 @@ class Staged:
     @property
     def piece(self) -> int:
         """Bytes that a lane copies at a time."""
-        return UNIT_PIECES[self.fragment_bytes].size
+        return INNER_PIECES[self.fragment_bytes].size
 
     @property
     def in_rows(self) -> bool:

@@ -42,7 +42,7 @@ from mxcomp.ukernels.attention_prefill_parameters import (
 from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, QUANTISE, packed_functions, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, plus_pair, powers, splat, swapped, tree
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, STEPS
 
 _AHEAD = 4
 """The number of fragments that are read from LDS before they are multiplied."""
@@ -499,7 +499,7 @@ class _Prefill:
 
 
 class _Packed(_Prefill):
-    """Writes the kernel that quantises its results, and packs them in units.
+    """Writes the kernel that quantises its results, and packs them in inner tiles.
 
     A lane has half of each block of its query. Of two blocks each group of lanes gets a whole one.
     """
@@ -512,7 +512,7 @@ class _Packed(_Prefill):
         spec, outs, count = self.spec, self.threads.outs, BLOCK // GROUPS // 2
         (in_row,) = map(Index.of, builder.call(BLOCKS_IN_ROW, [], ir.IndexType.get()))
         heads, query = in_row // spec.blocks, self.first + self.own * ROWS + self.column
-        unit = (self.head // heads).times(self.rows // UNIT_ROWS) + query // UNIT_ROWS
+        inner_tile = (self.head // heads).times(self.rows // INNER_ROWS) + query // INNER_ROWS
         blocks = spec.blocks // spec.splits
         block = self.head % heads * spec.blocks + self.part * blocks + self.group
         kind = ir.VectorType.get([count * blocks], builder.i32_type())
@@ -524,15 +524,16 @@ class _Packed(_Prefill):
             runs = [parts[: count // 2], parts[count // 2 :]]
             whole = [part[group] for run in runs for group in range(GROUPS) for part in run]
             is_there = builder.both(query < self.rows, self.group + first < blocks)
-            outs = self._with(outs, unit.times(in_row), block + first, whole, is_there)
+            outs = self._with(outs, inner_tile.times(in_row), block + first, whole, is_there)
         self.threads.keep(outs)
 
-    def _with(self, outs: Values, unit: Index, block: Index, words: Values, is_there: ir.Value) -> Values:
-        """Returns results with a block of a lane's query; `unit`: the number of blocks in front of its unit's."""
-        row, before = self.column % UNIT_ROWS, self._before() * -self.spec.blocks
+    def _with(self, outs: Values, inner_tile: Index, block: Index, words: Values, is_there: ir.Value) -> Values:
+        """Returns results with a block of a lane's query; `inner_tile`: the number of blocks in front of its inner
+        tile's."""
+        row, before = self.column % INNER_ROWS, self._before() * -self.spec.blocks
         tile, step, group = block // (STEPS * BLOCKS), block // BLOCKS % STEPS, block % BLOCKS
-        place = ((unit + block) * UNIT_ROWS + row + before) * CODE_BYTES
-        of_scale = (unit + (tile * BLOCKS + group) * STEPS) * UNIT_ROWS + row * STEPS + step + before
+        place = ((inner_tile + block) * INNER_ROWS + row + before) * CODE_BYTES
+        of_scale = (inner_tile + (tile * BLOCKS + group) * STEPS) * INNER_ROWS + row * STEPS + step + before
         code, scale = builder.call(QUANTISE, [builder.from_elements(words)], *quantise_type().results)
         byte, (elements, scales) = builder.from_elements([scale]), outs
         return [

@@ -14,7 +14,7 @@ from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import LANE, Reach, Stored, Subscript, kept
 from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import Index
-from mxcomp.ukernels.waves import BLOCK, LANES, UNIT_ROWS
+from mxcomp.ukernels.waves import BLOCK, INNER_ROWS, LANES
 
 ROWS, DEPTH = 32, 16
 """The rows and columns of a fragment, and the elements that a matrix instruction takes along the third size."""
@@ -55,7 +55,7 @@ class Parameters:
         result: The type of results.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
-        packed: Results are quantised, and packed in units of queries: the heads of a query are blocks of a row.
+        packed: Results are quantised, and packed in inner tiles of queries: the heads of a query are blocks of a row.
     """
 
     heads: int | None
@@ -203,10 +203,10 @@ class Parameters:
         return self.result_types(self.heads, self.queries)[0]
 
     def result_types(self, heads: int | None, queries: int | None) -> list[ir.RankedTensorType]:
-        """Returns the types of results of so many heads and queries; of packed ones these are units."""
+        """Returns the types of results of so many heads and queries; of packed ones these are inner tiles."""
         rows = [*([] if self.heads == 1 else [heads]), queries]
         if self.packed:
-            return [build.tensor_type([*rows, UNIT_ROWS * self.blocks * size], "i8") for size in (CODE_BYTES, 1)]
+            return [build.tensor_type([*rows, INNER_ROWS * self.blocks * size], "i8") for size in (CODE_BYTES, 1)]
         return [build.tensor_type([*rows, *self.row], self.result)]
 
     @property

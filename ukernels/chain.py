@@ -17,7 +17,7 @@ from functools import cached_property, partial
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref
 
-from mxcomp.layout.units import LANES
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import attributes, build, composing, graph
 from mxcomp.mlir.inline import constant, inlined
 from mxcomp.mlir.linalg_ops import (

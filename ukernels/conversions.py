@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl, vector
 
-from mxcomp.layout.units import BLOCK
+from mxcomp.layout.inner_tiles import BLOCK
 
 _PAIR, _SIX_BIT_WORDS = 2, 6
 _MANTISSA_BITS = 23

@@ -29,7 +29,7 @@ from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import Direct, factor, in_tile, read_fragment
-from mxcomp.ukernels.waves import BEYOND, LANES, MFMA, PIECES, UNIT_ROWS, VALUES
+from mxcomp.ukernels.waves import BEYOND, INNER_ROWS, LANES, MFMA, PIECES, VALUES
 
 # Tiles
 
@@ -265,7 +265,7 @@ class DataTiled(Kernel):
         # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
         builder.wait_groups(0)
         builder.set_priority(0)
-        in_fragment = [self.lane // UNIT_ROWS, self.lane % UNIT_ROWS, Index.of(0)]
+        in_fragment = [self.lane // INNER_ROWS, self.lane % INNER_ROWS, Index.of(0)]
         threads.store(acc, *stored(self.layout, self.layout.intrinsics_m, Index.of(0), self.wave, in_fragment))
 
 

@@ -1,8 +1,8 @@
 """MX × MX → f32 for two matrices of one shape, gate and up: `multistage` whose tile has columns of both.
 
 A wave has fragments of either matrix at the same places, so that what is computed from both results needs no memory
-between them. Both are packed as for `multistage`. Operands are bytes: LHS [tiles, units, K tiles, bytes of a unit] and
-its scales; elements and scales of one RHS, and of the other.
+between them. Both are packed as for `multistage`. Operands are bytes: LHS [tiles, inner tiles, K tiles, bytes of an
+inner tile] and its scales; elements and scales of one RHS, and of the other.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Tile(multistage.Tile):
 
 BOTH = range(2)
 """The numbers of the matrices."""
-_UNITS = ((16, 16), (8, 16), (8, 8))
-"""The units along M and N of the tiles of `multistage` that have a pair."""
+_INNER_TILES = ((16, 16), (8, 16), (8, 8))
+"""The inner tiles along M and N of the tiles of `multistage` that have a pair."""
 _BITS = ((4, 4), (8, 4), (8, 8))
 """The bits of elements for which there are pairs."""
 
@@ -45,8 +45,8 @@ class Instance(family.Instance):
     @property
     def plain(self) -> family.Instance:
         """The instance for one matrix with the columns of both, which takes the same time."""
-        m, n = self.tile.units
-        tile = next(each for each in multistage.TILES if _is_plain(each) and each.units == (m, 2 * n))
+        m, n = self.tile.inner_tiles
+        tile = next(each for each in multistage.TILES if _is_plain(each) and each.inner_tiles == (m, 2 * n))
         return family.Instance(tile, self.elements, Multistage)
 
     def covers(self, m: int, n: int, k: int) -> bool:
@@ -57,14 +57,14 @@ class Instance(family.Instance):
         return all(size > step for size, step in zip((m, n, k), self.layout.workgroup_tile, strict=True))
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        (units_m, units_n), steps = self.tile.units, self.layout.intrinsics_k
+        (inner_m, inner_n), steps = self.tile.inner_tiles, self.layout.intrinsics_k
         shapes = [
-            (units, steps * LANES * each)
-            for units, element in ((units_m, LHS), *[(units_n, RHS)] * len(BOTH))
+            (inner_tiles, steps * LANES * each)
+            for inner_tiles, element in ((inner_m, LHS), *[(inner_n, RHS)] * len(BOTH))
             for each in (MFMA.lane_bytes(self.elements[element]), 1)
         ]
         results = [argument_types(self.layout, self.elements)[-1]] * len(BOTH)
-        return (*(build.tensor_type((1, units, None, size), "i8") for units, size in shapes), *results)
+        return (*(build.tensor_type((1, inner_tiles, None, size), "i8") for inner_tiles, size in shapes), *results)
 
 
 # The kernel
@@ -77,14 +77,14 @@ class DualPacked(Multistage):
 
 
 def _is_plain(tile: multistage.Tile) -> bool:
-    """Returns whether a tile has whole units, a compute unit to itself, and columns for a pair."""
-    return tile.units in _UNITS and not tile.is_half and tile.waves.occupancy == 1
+    """Returns whether a tile has whole inner tiles, a compute unit to itself, and columns for a pair."""
+    return tile.inner_tiles in _INNER_TILES and not tile.is_half and tile.waves.occupancy == 1
 
 
 def _dual(tile: multistage.Tile) -> Tile:
-    (m, n), layout = tile.units, tile.layout
+    (m, n), layout = tile.inner_tiles, tile.layout
     bits = tuple(each for each in tile.bits if each in _BITS)
-    return Tile(replace(layout, units=(m, n // len(BOTH))), tile.benefit, waves=tile.waves, bits=bits)
+    return Tile(replace(layout, inner_tiles=(m, n // len(BOTH))), tile.benefit, waves=tile.waves, bits=bits)
 
 
 INSTANCES = tuple(

@@ -22,7 +22,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Factor, Index, Values, assume
 from mxcomp.ukernels.operands import argument_types
-from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, LANES, ONE_WAVE, SCALE, UNIT_ROWS, Waves
+from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, INNER_ROWS, LANES, ONE_WAVE, SCALE, Waves
 
 ROW_MAJOR_SIDES = ("lhs_row_major", "rhs_row_major")
 """The operand forms of instances that read LHS, or RHS in its place, row-major, and all else data-tiled."""
@@ -55,20 +55,20 @@ class Tile:
     for_rhs: bool = False
 
     @property
-    def units(self) -> tuple[int, int]:
-        """The number of units along M and N; 1 each for a tile that is not over units."""
-        return self.layout.units or (1, 1)
+    def inner_tiles(self) -> tuple[int, int]:
+        """The number of inner tiles along M and N; 1 each for a tile that is not over inner tiles."""
+        return self.layout.inner_tiles or (1, 1)
 
     @property
     def fragments(self) -> tuple[int, int]:
         """The number of fragments of the result, along M and N; those along N are adjacent in a wave."""
-        layout, (m, n) = self.layout, self.units
+        layout, (m, n) = self.layout, self.inner_tiles
         return m * layout.subgroups_m * layout.intrinsics_m, n * layout.intrinsics_n
 
     @property
     def is_half(self) -> bool:
-        """Whether operands are packed in half units, for K that would be padded by half a unit otherwise."""
-        return self.layout.units is not None and self.layout.intrinsics_k == HALF_STEPS
+        """Whether operands are packed in half inner tiles, as K would be padded by one otherwise."""
+        return self.layout.inner_tiles is not None and self.layout.intrinsics_k == HALF_STEPS
 
     @property
     def lhs_row_major(self) -> bool:
@@ -78,7 +78,7 @@ class Tile:
     @property
     def max_m(self) -> int | None:
         """The largest M that it is for."""
-        return None if self.waves.lhs_rows == UNIT_ROWS else self.waves.lhs_rows
+        return None if self.waves.lhs_rows == INNER_ROWS else self.waves.lhs_rows
 
     @property
     def threads(self) -> int:
@@ -122,7 +122,8 @@ class Tile:
 
 
 _MOST_HALF_K = 4095
-"""The K above which half a unit of padding is at most 6 %, which tiles over whole units make up for, modelled."""
+"""The K above which half an inner tile of padding is at most 6 %, which tiles over whole inner tiles make up for,
+modelled."""
 
 
 @dataclass(frozen=True)

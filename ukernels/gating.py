@@ -93,7 +93,7 @@ class FewRows(Stream):
             self._share_out(1)
 
     def _turn(self) -> tuple[int, int]:
-        bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ONE_WAVE // self.units[LHS]
+        bytes_ = _RING_BYTES if self.waves > 1 else _RING_BYTES_ONE_WAVE // self.inner_tiles[LHS]
         depth = bytes_ // MFMA.lane_bytes(self.instance.elements[LHS])
         return depth, depth * self.waves
 
@@ -105,7 +105,7 @@ class FewRows(Stream):
     def _main_loop(self, *flights: Flight) -> Values:
         """Computes all of the wave's K tiles. A peeled last iteration would take more registers than there are."""
         builder.fence()  # as in `Stream`
-        acc = [builder.f32_zeros(VALUES) for _ in range(prod(self.units))]
+        acc = [builder.f32_zeros(VALUES) for _ in range(prod(self.inner_tiles))]
         acc, *_ = builder.loop(self.k_tiles, self._k_tile, acc, *flights, start=self.wave, step=self.turn)
         return acc
 

@@ -1,4 +1,4 @@
-"""The base of kernels over units whose waves share A and B in LDS: `multistage` and `intrawave`.
+"""The base of kernels over inner tiles whose waves share A and B in LDS: `multistage` and `intrawave`.
 
 A kernel is a class with a prologue, a main loop and an epilogue, in this order (`family.Kernel`). Waves are distributed
 along M and N; a wave has `rows` x `columns` fragments of the result in registers.
@@ -22,7 +22,7 @@ from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
-from mxcomp.ukernels.waves import MFMA, UNIT_PIECES
+from mxcomp.ukernels.waves import INNER_PIECES, MFMA
 
 Scales = dict[tuple[Operand, int], ir.Value]
 """The scales of a wave's fragments, in registers."""
@@ -34,7 +34,7 @@ class Tile(family.Tile):
 
     least_stages: ClassVar[int] = 3
     """The least number of stages of the ring buffer, with which data from HBM are requested early enough."""
-    joinable: ClassVar[tuple[int, ...]] = tuple(UNIT_PIECES)
+    joinable: ClassVar[tuple[int, ...]] = tuple(INNER_PIECES)
     """The bytes of a fragment in a lane for which two may be joined."""
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:
@@ -53,8 +53,8 @@ class Tile(family.Tile):
         """Returns the same without stages, and without slots for scales."""
         layout = self.layout
         sides = [
-            Staging(units, layout.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
-            for units, kind in zip(self.units, elements, strict=True)
+            Staging(inner_tiles, layout.intrinsics_k, MFMA.lane_bytes(kind), self.waves.count)
+            for inner_tiles, kind in zip(self.inner_tiles, elements, strict=True)
         ]
         number, waves = (RHS, self.waves.n) if layout.lane_columns else (LHS, self.waves.m)
         side = sides[number]
@@ -68,15 +68,15 @@ class Gemm(Kernel):
 
     operand: type[Operand] = Operand
     row_major: type[Operand] = RowMajor
-    """The classes that copy and read operands in units, and row-major ones."""
+    """The classes that copy and read operands in inner tiles, and row-major ones."""
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         tile = instance.tile
         assert isinstance(tile, Tile)
         self.waves, self.staging = tile.waves, tile.staging(instance.elements, target)
-        self.rows = tile.units[LHS] // tile.waves.m
-        self.columns = tile.units[RHS] // tile.waves.n * self.results
+        self.rows = tile.inner_tiles[LHS] // tile.waves.m
+        self.columns = tile.inner_tiles[RHS] // tile.waves.n * self.results
         self.steps = self.layout.intrinsics_k
         self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
 
@@ -111,12 +111,12 @@ class Gemm(Kernel):
             rhs.distribute(wave, lane, self.column)
 
     def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
-        """Returns the result with pairs of units expanded along the joined side, as lanes store parts of both."""
+        """Returns the result with pairs of inner tiles expanded along the joined side, as lanes store parts of both."""
         if not any(each.joined for each in self.staging):
             return result
         *above, m, n, groups, rows, inner = result.shape
-        units = [m, n // 2, 2] if self.staging[RHS].joined else [m // 2, 2, n]
-        return build.tensor_type([*above, *units, groups, rows, inner], str(result.element_type))
+        inner_tiles = [m, n // 2, 2] if self.staging[RHS].joined else [m // 2, 2, n]
+        return build.tensor_type([*above, *inner_tiles, groups, rows, inner], str(result.element_type))
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         """Stores the wave's fragments, row by row, of one result behind the other."""

@@ -4,8 +4,8 @@ They are kernels of two matrices of which a workgroup has whole blocks of 32 col
 activations of a lane's eight gates and ups, four lanes exchange them, and `@quantise` makes a block. Both are the
 model's arithmetic, which a dispatch brings. Operands are those of `dual_packed.py`, all given to each workgroup.
 
-Elements lie by tiles and units of rows, K tile, step, block, half, row, and scales by K tile, block, row, step: so what
-a workgroup stores is a part of each along some of its dimensions.
+Elements lie by tiles and inner tiles of rows, K tile, step, block, half, row, and scales by K tile, block, row, step:
+so what a workgroup stores is a part of each along some of its dimensions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mxcomp.ukernels.brought import ACTIVATE, quantised
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.dual_packed import BOTH, DualPacked
 from mxcomp.ukernels.softmax import swapped
-from mxcomp.ukernels.waves import BLOCK, BLOCKS, LANES, MFMA, STEPS, UNIT_ROWS, VALUES, in_columns, unit_layout
+from mxcomp.ukernels.waves import BLOCK, BLOCKS, INNER_ROWS, LANES, MFMA, STEPS, VALUES, in_columns, inner_tiled_layout
 
 PART = BLOCK // BLOCKS
 """The number of columns of a block that a lane has."""
-_UNITS = BLOCK // UNIT_ROWS
-"""The units along N that have a block."""
+_INNER_TILES = BLOCK // INNER_ROWS
+"""The inner tiles along N that have a block."""
 _SEVERAL = 2
 """Any number of tiles but one."""
 _PIECE, _WORD_BITS = 16, 32
@@ -94,10 +94,10 @@ class Hidden:
 
     @property
     def _shapes(self) -> list[tuple[int | None, int, int, int]]:
-        """The dimensions of operands: tiles, units, K tiles, bytes of a unit."""
+        """The dimensions of operands: tiles, inner tiles, K tiles, bytes of an inner tile."""
         steps, sides = self.instance.layout.intrinsics_k, (LHS, *[RHS] * len(BOTH))
         return [
-            (self.tiles[side], self.instance.tile.units[side], self.k_tiles, steps * LANES * size)
+            (self.tiles[side], self.instance.tile.inner_tiles[side], self.k_tiles, steps * LANES * size)
             for side in sides
             for size in (MFMA.lane_bytes(self.instance.elements[side]), 1)
         ]
@@ -114,11 +114,11 @@ class Hidden:
 
     @property
     def _sizes(self) -> Mapping[str, int]:
-        units_m, units_n = self.instance.tile.units
-        own = units_n // _UNITS
+        inner_m, inner_n = self.instance.tile.inner_tiles
+        own = inner_n // _INNER_TILES
         return {
-            "tile": self.tiles[0] or _SEVERAL, "unit": units_m, "k_tile": -(-self.blocks // (STEPS * BLOCKS)),
-            "step": STEPS, "part": BLOCKS // own, "block": own, "half": self._halves, "row": UNIT_ROWS, "byte": _PIECE,
+            "tile": self.tiles[0] or _SEVERAL, "inner_tile": inner_m, "k_tile": -(-self.blocks // (STEPS * BLOCKS)),
+            "step": STEPS, "part": BLOCKS // own, "block": own, "half": self._halves, "row": INNER_ROWS, "byte": _PIECE,
         }  # fmt: skip
 
     @property
@@ -132,8 +132,8 @@ class Hidden:
     @property
     def _dims(self) -> Sequence[Sequence[str]]:
         """The dimensions of elements and of scales: none of size 1, which IREE would drop."""
-        elements = "tile", "unit", "k_tile", "step", "part", "block", "half", "row", "byte"
-        scales = "tile", "unit", "k_tile", "part", "block", "row", "step"
+        elements = "tile", "inner_tile", "k_tile", "step", "part", "block", "half", "row", "byte"
+        scales = "tile", "inner_tile", "k_tile", "part", "block", "row", "step"
         return [[name for name in dims if self._sizes[name] > 1] for dims in (elements, scales)]
 
     def text(self) -> str:
@@ -178,13 +178,13 @@ class Hidden:
 
 
 def _tile(operand: ir.Value, shape: Sequence[int | None], number: Index) -> ir.Value:
-    """Returns a tile of an operand: [1, units, K tiles, bytes]."""
-    tiles, units, k_tiles, size = shape
-    own, offsets = [1, units or 0, k_tiles or 0, size or 0], [build.DYNAMIC, 0, 0, 0]
+    """Returns a tile of an operand: [1, inner tiles, K tiles, bytes]."""
+    tiles, inner_tiles, k_tiles, size = shape
+    own, offsets = [1, inner_tiles or 0, k_tiles or 0, size or 0], [build.DYNAMIC, 0, 0, 0]
     count = [(Index.of(build.dim(operand, 0)) // prod(own)).value] if tiles is None else []
     whole, kind = build.expand(operand, shape, sizes=count), build.tensor_type(own, "i8")
     part = tensor.ExtractSliceOp(kind, whole, [number.value], [], [], offsets, own, [1] * len(own)).result
-    return tensor.CastOp(build.tensor_type([1, units, None, size], "i8"), part).result
+    return tensor.CastOp(build.tensor_type([1, inner_tiles, None, size], "i8"), part).result
 
 
 def whole_blocks(parts: Sequence[ir.Value]) -> list[Values]:
@@ -211,36 +211,36 @@ class FewRows(split_k.Stream):
     results = len(BOTH)
 
     def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
-        """Returns results with a workgroup's part, whose first block is that one. A wave has one of all blocks of units
-        of rows."""
+        """Returns results with a workgroup's part, whose first block is that one. A wave has one of all blocks of inner
+        tiles of rows."""
         self._open(*operands, *threads.outs)
         self._distribute(threads.number)
         acc = self._main_loop(*self._prologue())
-        units_m, units_n = self.units
-        in_turn = product(BOTH, range(units_m), range(units_n))
-        self._exchange([acc[(m * self.results + of) * units_n + n] for of, m, n in in_turn])
-        count = units_n // _UNITS
-        unit, own = (self.wave // count).here, (self.wave % count).here
-        group, row = (self.lane // UNIT_ROWS).here, (self.lane % UNIT_ROWS).here
-        fragment = unit * units_n + own * _UNITS + group // 2
+        inner_m, inner_n = self.inner_tiles
+        in_turn = product(BOTH, range(inner_m), range(inner_n))
+        self._exchange([acc[(m * self.results + of) * inner_n + n] for of, m, n in in_turn])
+        count = inner_n // _INNER_TILES
+        inner_tile, own = (self.wave // count).here, (self.wave % count).here
+        group, row = (self.lane // INNER_ROWS).here, (self.lane % INNER_ROWS).here
+        fragment = inner_tile * inner_n + own * _INNER_TILES + group // 2
 
         def stored() -> Values:
-            lanes = [row + (group % 2 * 2 + i) * UNIT_ROWS for i in range(PART // VALUES)]
+            lanes = [row + (group % 2 * 2 + i) * INNER_ROWS for i in range(PART // VALUES)]
             sums = self._added(lambda wave: [self._place(wave, fragment, lane) for lane in lanes], VALUES)
             gates, ups = (builder.joined(sums[i : i + len(lanes)]) for i in range(0, len(sums), len(lanes)))
             words = whole_blocks([spec.activated(gates, ups)] * BLOCKS)
-            at = {"unit": unit, "block": own, "row": row}
+            at = {"inner_tile": inner_tile, "block": own, "row": row}
             return spec.stored(threads.outs, at, words, block + own < spec.blocks, group < 1)
 
-        return builder.choose(self.wave < units_m * count, stored, threads.outs)
+        return builder.choose(self.wave < inner_m * count, stored, threads.outs)
 
 
 def _few_rows(plain: family.Instance) -> Instance | None:
     """Returns the instance with half of a plain one's columns for each matrix, if lanes have whole blocks."""
-    tile, (units_m, units_n) = plain.tile, plain.tile.units
-    if tile.is_half or tile.max_m is not None or tile.waves.k < 2 or units_n < 2 * _UNITS:
+    tile, (inner_m, inner_n) = plain.tile, plain.tile.inner_tiles
+    if tile.is_half or tile.max_m is not None or tile.waves.k < 2 or inner_n < 2 * _INNER_TILES:
         return None
-    layout = in_columns(unit_layout(units_m, units_n // 2))
+    layout = in_columns(inner_tiled_layout(inner_m, inner_n // 2))
     return Instance(replace(tile, layout=layout), plain.elements, FewRows, plain)
 
 
@@ -258,26 +258,26 @@ class ManyRows(DualPacked):
         acc = self._main_loop(*self._prologue())
         builder.wait_groups(0)
         outs, (group, row), count = threads.outs, self.lane_place, self.columns // len(BOTH)
-        for of_wave, first in product(range(0, count, _UNITS), range(0, self.rows, BLOCKS)):
-            own = (self.column + of_wave) // _UNITS
+        for of_wave, first in product(range(0, count, _INNER_TILES), range(0, self.rows, BLOCKS)):
+            own = (self.column + of_wave) // _INNER_TILES
             parts = [
-                spec.activated(*(self._eight(acc, unit, of * count + of_wave) for of in BOTH))
-                for unit in range(first, first + BLOCKS)
+                spec.activated(*(self._eight(acc, inner_tile, of * count + of_wave) for of in BOTH))
+                for inner_tile in range(first, first + BLOCKS)
             ]
-            at = {"unit": self.row + first + group, "block": own, "row": row}
+            at = {"inner_tile": self.row + first + group, "block": own, "row": row}
             outs = spec.stored(outs, at, whole_blocks(parts), block + own < spec.blocks, None)
         return outs
 
-    def _eight(self, acc: Values, unit: int, column: int) -> ir.Value:
+    def _eight(self, acc: Values, inner_tile: int, column: int) -> ir.Value:
         """Returns what a lane has of two fragments that are joined."""
-        first = unit * self.columns + column
-        return builder.joined(acc[first : first + _UNITS])
+        first = inner_tile * self.columns + column
+        return builder.joined(acc[first : first + _INNER_TILES])
 
 
 def _many_rows(dual: dual_packed.Instance) -> Instance | None:
     """Returns the instance with a tile of `dual_packed.py`, if lanes have a part of a block."""
     *_, rhs = dual.tile.unstaged(dual.elements) if isinstance(dual.tile, dual_packed.Tile) else [None]
-    is_whole = rhs is not None and rhs.joined and dual.tile.units[LHS] // dual.tile.waves.m % BLOCKS == 0
+    is_whole = rhs is not None and rhs.joined and dual.tile.inner_tiles[LHS] // dual.tile.waves.m % BLOCKS == 0
     return Instance(dual.tile, dual.elements, ManyRows, dual.plain) if is_whole else None
 
 

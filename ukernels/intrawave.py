@@ -36,7 +36,7 @@ from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, assume, loop, opaque, s_barrier, sched_barrier
 from mxcomp.ukernels.gemm import Gemm
 from mxcomp.ukernels.operands import COPIED_SCALES, Operand, RowMajor, Staging, stages_in
-from mxcomp.ukernels.waves import LANES, Waves, in_columns, unit_layout
+from mxcomp.ukernels.waves import LANES, Waves, in_columns, inner_tiled_layout
 
 # Tiles
 
@@ -49,7 +49,7 @@ _SIZES = (
     (20, 16, (*product((4, 6), (4, 6, 8)), (8, 4))),
     (16, 20, ((4, 4), (4, 8), (8, 4))),
 )
-"""The units along M and N, and bits of elements, of tiles: others spill registers, or are no faster than other
+"""The inner tiles along M and N, and bits of elements, of tiles: others spill registers, or are no faster than other
 kinds."""
 
 
@@ -79,9 +79,9 @@ class Tile(gemm.Tile):
 _ROW_MAJOR = Waves(2, 2, lhs_row_major=True)
 
 TILES = (
-    *(Tile(in_columns(unit_layout(m, n)), -10, waves=Waves(2, 2), bits=bits) for m, n, bits in _SIZES),
-    *(Tile(in_columns(unit_layout(m, 16)), -9, waves=_ROW_MAJOR, bits=_FP4) for m in (16, 20)),
-    *(Tile(unit_layout(16, n), -9, waves=_ROW_MAJOR, bits=_FP4, for_rhs=True) for n in (16, 20)),
+    *(Tile(in_columns(inner_tiled_layout(m, n)), -10, waves=Waves(2, 2), bits=bits) for m, n, bits in _SIZES),
+    *(Tile(in_columns(inner_tiled_layout(m, 16)), -9, waves=_ROW_MAJOR, bits=_FP4) for m in (16, 20)),
+    *(Tile(inner_tiled_layout(16, n), -9, waves=_ROW_MAJOR, bits=_FP4, for_rhs=True) for n in (16, 20)),
 )
 """The tiles. Those for a row-major operand are for 4 bits: 16 bytes of a row are contiguous in LDS, as when packed."""
 
@@ -133,11 +133,11 @@ class _Halved(Operand):
     def _is_odd(self) -> Index:
         return self._wave // self._sharing
 
-    def _place_in_ring(self, first: Index, unit: Index, lane: Index) -> Index:
-        return super()._place_in_ring(first // self.fragments, unit * self._sharing, lane) + self._ring_at
+    def _place_in_ring(self, first: Index, inner_tile: Index, lane: Index) -> Index:
+        return super()._place_in_ring(first // self.fragments, inner_tile * self._sharing, lane) + self._ring_at
 
-    def _place_in_scales(self, first: Index, unit: Index, lane: Index) -> Index:
-        return super()._place_in_scales(first, unit, lane) + self._scales_at
+    def _place_in_scales(self, first: Index, inner_tile: Index, lane: Index) -> Index:
+        return super()._place_in_scales(first, inner_tile, lane) + self._scales_at
 
     @property
     def halves(self) -> tuple[range, range]:
@@ -154,7 +154,7 @@ class _Halved(Operand):
     def reads(self, half: int, stage: Index, to: dict[int, ir.Value]) -> list[Item]:
         """Reads half of a step from a stage of the ring buffer; the first half of a step is read first."""
         staging, size, part = self.staging, self.staging.pieces.read, self.halves[half]
-        starts, together = range(0, staging.unit_stride, LANES * size), len(self._read_from)
+        starts, together = range(0, staging.inner_tile_stride, LANES * size), len(self._read_from)
         is_new = half == 0 or not self._reads_at
 
         def items() -> Item:
@@ -164,7 +164,7 @@ class _Halved(Operand):
             for number in part:
                 (first, of_two), read = divmod(number, together), Values()
                 for start in starts:
-                    at = self._reads_at[of_two] + first * together * self._sharing * staging.unit_stride + start
+                    at = self._reads_at[of_two] + first * together * self._sharing * staging.inner_tile_stride + start
                     value = builder.read_lds(self._ring, at, size, alignment=gcd(size, _ALIGNED))
                     read.append(builder.bitcast(value, "i32", size // 4))
                     if start == starts[-1]:
@@ -200,10 +200,16 @@ class _Halved(Operand):
             return of_fragment + self.in_bounds(tile) * self._tile_bytes + step * self._step_bytes
 
         def place() -> Index:
-            return self._place_of(stage) + self._ring_at + (self._wave + before * staging.waves) * staging.unit_stride
+            return (
+                self._place_of(stage)
+                + self._ring_at
+                + (self._wave + before * staging.waves) * staging.inner_tile_stride
+            )
 
         ahead = [fragment_bytes * (each * turn) + piece * pieces.step for turn, piece in turns]
-        places = [turn * staging.waves * staging.unit_stride + piece * pieces.size * LANES for turn, piece in turns]
+        places = [
+            turn * staging.waves * staging.inner_tile_stride + piece * pieces.size * LANES for turn, piece in turns
+        ]
         items = self._asked(self._memory, (start, place), ahead, places, self._copied, pieces.size)
         return [items] * (1 + 2 * len(turns))
 

@@ -25,12 +25,12 @@ from mxcomp.ukernels import builder, family, gemm
 from mxcomp.ukernels.builder import Index, Values, loop, s_barrier, sched_barrier
 from mxcomp.ukernels.gemm import Gemm, Scales
 from mxcomp.ukernels.operands import Staging, stages_in
-from mxcomp.ukernels.waves import HALF_STEPS, STEPS, VALUES, Waves, in_columns, unit_layout
+from mxcomp.ukernels.waves import HALF_STEPS, STEPS, VALUES, Waves, in_columns, inner_tiled_layout
 
 # Tiles
 
 _HALF_SLOTS = 4
-"""The number of K tiles of half units whose scales are in LDS."""
+"""The number of K tiles of half inner tiles whose scales are in LDS."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ _WHOLE: tuple[tuple[int, int, Waves, family.Pairs], ...] = (
     (16, 12, Waves(4, 2), ((4, 4), (6, 4))),
     (16, 16, Waves(2, 4, meet=1), _FP4),
 )
-"""The units along M and N, waves along both, and bits of elements for which no other tile is as fast, and which do not
-spill registers: `benchmarks/basket.py`."""
+"""The inner tiles along M and N, waves along both, and bits of elements for which no other tile is as fast, and which
+do not spill registers: `benchmarks/basket.py`."""
 
 _TWO_ON_A_CU = (
-    (in_columns(unit_layout(8, 8)), ((4, 4), (4, 6), (4, 8), (6, 4), (6, 6), (8, 4))),
-    (unit_layout(16, 8), _FP4),
+    (in_columns(inner_tiled_layout(8, 8)), ((4, 4), (4, 6), (4, 8), (6, 4), (6, 6), (8, 4))),
+    (inner_tiled_layout(16, 8), _FP4),
 )
 """The tiles, like `_WHOLE`, of four waves of which two share a compute unit, for short K; and the bits of elements that
 fit into half of 160 KB of LDS.
@@ -93,12 +93,12 @@ The larger one has no neighbours in its lanes: so the two wait less for each oth
 """
 
 _HALF = ((8, Waves(2, 4)), (16, Waves(2, 4, meet=1)))
-"""The units along M of tiles of half units with 16 along N, and their waves."""
+"""The inner tiles along M of tiles of half inner tiles with 16 along N, and their waves."""
 
 TILES = (
-    *(Tile(in_columns(unit_layout(m, n)), -5, waves=waves, bits=bits) for m, n, waves, bits in _WHOLE),
+    *(Tile(in_columns(inner_tiled_layout(m, n)), -5, waves=waves, bits=bits) for m, n, waves, bits in _WHOLE),
     *(Tile(layout, -5, waves=Waves(2, 2, occupancy=2), bits=bits) for layout, bits in _TWO_ON_A_CU),
-    *(Tile(in_columns(unit_layout(m, 16, HALF_STEPS)), -8, waves=waves, bits=_FP4) for m, waves in _HALF),
+    *(Tile(in_columns(inner_tiled_layout(m, 16, HALF_STEPS)), -8, waves=waves, bits=_FP4) for m, waves in _HALF),
 )
 
 

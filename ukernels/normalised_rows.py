@@ -1,4 +1,4 @@
-"""The kernel that normalises rows, quantises them to 4 bits, and packs them in units: a workgroup for each row.
+"""The kernel that normalises rows, quantises them to 4 bits, and packs them in inner tiles: a workgroup for each row.
 
 Four lanes share a block, as in `once.py`, whose functions it calls: `@sum0`, …, `@normalise` and `@quantise`, the
 model's arithmetic. A lane has a part of several blocks where a row is longer than the threads of a workgroup.
@@ -30,13 +30,14 @@ def row_types(shape: Sequence[int | None], blocks: int, rows: int) -> list[ir.Ra
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """Rows of so many blocks, of 16 bits an element, padded to so many units; None: a number that the program knows.
+    """Rows of so many blocks, of 16 bits an element, padded to so many inner tiles; None: a number that the program
+    knows.
 
     `vectors` are the bits of what they are multiplied by, and the like; `functions` a module of what is called.
     """
 
     rows: int | None
-    units: int | None
+    inner_tiles: int | None
     blocks: int
     sums: int
     vectors: tuple[int, ...]
@@ -44,9 +45,8 @@ class NormalisedRows:
 
     @property
     def name(self) -> str:
-        return (
-            f"mx_normalise_r{self.rows}_u{self.units}_b{self.blocks}_{'_'.join(map(str, (self.sums, *self.vectors)))}"
-        )
+        vectors = "_".join(map(str, (self.sums, *self.vectors)))
+        return f"mx_normalise_r{self.rows}_u{self.inner_tiles}_b{self.blocks}_{vectors}"
 
     @property
     def tiles(self) -> int:
@@ -71,12 +71,12 @@ class NormalisedRows:
 
     @property
     def along(self) -> tuple[int, ...]:
-        """The dimensions of results that workgroups have parts of: rows, and units where there are several."""
-        return (1,) if self.units == 1 else (0, 2)
+        """The dimensions of results that workgroups have parts of: rows, and inner tiles where there are several."""
+        return (1,) if self.inner_tiles == 1 else (0, 2)
 
-    def result_types(self, units: int | None, rows: int) -> list[ir.RankedTensorType]:
-        """Returns the types of elements and of scales of so many units and rows of each."""
-        return row_types([units] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, rows)
+    def result_types(self, inner_tiles: int | None, rows: int) -> list[ir.RankedTensorType]:
+        """Returns the types of elements and of scales of so many inner tiles and rows of each."""
+        return row_types([inner_tiles] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, rows)
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
@@ -144,12 +144,12 @@ class _Row:
         """Returns results with a block, zeros where there is none."""
         (own,) = builder.call(NORMALISE, [*words, *totals], words[0].type)
         is_there = builder.both(block < self.spec.blocks, self.is_row)
-        unit = [0] * (len(self.spec.along) - 1)
-        return with_block([elements, scales], unit, block, own, self.quarter < 1, is_there)
+        inner_tile = [0] * (len(self.spec.along) - 1)
+        return with_block([elements, scales], inner_tile, block, own, self.quarter < 1, is_there)
 
 
 def with_block(
-    outs: Values, unit: Sequence[int], block: Index, own: ir.Value, is_stored: ir.Value, is_there: ir.Value | None
+    outs: Values, inner_tile: Sequence[int], block: Index, own: ir.Value, is_stored: ir.Value, is_there: ir.Value | None
 ) -> Values:
     """Returns packed elements and scales of a row with a block, of which each lane of a quad has a quarter.
 
@@ -164,6 +164,6 @@ def with_block(
     step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
     elements, scales = outs
     return [
-        builder.inserted(elements, [*unit, block, 0, 0], CODE_BYTES, lambda: code, is_stored),
-        builder.inserted(scales, [*unit, tile * BLOCKS + group, 0, step], 1, lambda: byte, is_stored),
+        builder.inserted(elements, [*inner_tile, block, 0, 0], CODE_BYTES, lambda: code, is_stored),
+        builder.inserted(scales, [*inner_tile, tile * BLOCKS + group, 0, step], 1, lambda: byte, is_stored),
     ]

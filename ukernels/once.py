@@ -28,7 +28,7 @@ from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.operands import SCALE_VECTOR, factor
 from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.split_k import Flight, InFlight
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, MFMA
 
 BITS = 16
 """The bits of an activation."""
@@ -111,7 +111,7 @@ class Blocks(InFlight):
         self._codes, self._scales = builder.lds(most * self._bytes), builder.lds(most)
 
     def distribute(self, lane: Index) -> None:
-        self._group, row = (lane // UNIT_ROWS).here, lane % UNIT_ROWS
+        self._group, row = (lane // INNER_ROWS).here, lane % INNER_ROWS
         self._row = select(row < self._rows, row, self._rows + -1)
 
     def first(self, tile: Index, has_any: ir.Value) -> Index:

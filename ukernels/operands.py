@@ -1,13 +1,14 @@
 """LHS and RHS of a kernel: from memory to the registers of an MFMA, directly (`Direct`), or through LDS.
 
 `Staging` describes the part of an operand in LDS; `Operand` copies it there, and reads fragments of it. Operands in
-memory are packed in units (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`).
+memory are packed in inner tiles (preshuffled blocks, `mxcomp.layout`), or row-major (`RowMajor`).
 
 In LDS, the fragments of a step along K are contiguous, and so are the bytes of a fragment's lanes, as they are read.
 Scales are stored by K tiles: for each fragment those of all lanes, of all steps of the tile.
 
-Where fragments are joined in pairs, a lane reads rows of both units. The quads of rows of every second unit are
-swizzled in LDS so that they do not conflict on banks with those of the other unit that are read at the same time.
+Where fragments are joined in pairs, a lane reads rows of both inner tiles. The quads of rows of every second inner tile
+are swizzled in LDS so that they do not conflict on banks with those of the other inner tile that are read at the same
+time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Factor, Index, Values, select
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, SCALE, UNIT_PIECES, UNIT_ROWS, Pieces
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_PIECES, INNER_ROWS, LANES, MFMA, SCALE, Pieces
 
 COPIED_SCALES, SCALE_VECTOR = 4, 4
 """The number of scales that a lane copies at a time; and of those of which an MFMA selects one by its index."""
@@ -39,7 +40,7 @@ class Staging:
         waves: That copy.
         is_row_major: Whether elements are as they are stored, row-major (`RowMajor`).
         joined: Whether of each two of a wave's fragments the first one has the first four of each eight rows of both
-            units, and the second one the others.
+            inner tiles, and the second one the others.
         stages, scale_slots: Steps of elements, and K tiles of scales, that LDS holds.
     """
 
@@ -55,10 +56,10 @@ class Staging:
     @property
     def pieces(self) -> Pieces:
         """The loads and reads of a fragment."""
-        return UNIT_PIECES[self.fragment_bytes]
+        return INNER_PIECES[self.fragment_bytes]
 
     @property
-    def unit_stride(self) -> int:
+    def inner_tile_stride(self) -> int:
         """The distance of fragments in LDS."""
         return LANES * self.fragment_bytes
 
@@ -79,14 +80,14 @@ class Staging:
 
     @property
     def scale_span(self) -> int:
-        """The number of units whose scales one copy has: of half units it is two."""
+        """The number of inner tiles whose scales one copy has: of half inner tiles it is two."""
         return max(1, COPIED_SCALES // self.steps)
 
     @property
     def stage_bytes(self) -> int:
         """The bytes of a step, plus one fragment for waves that have none to copy."""
         is_uneven = self.copies % self.waves > 0
-        return (self.fragments + is_uneven) * self.unit_stride
+        return (self.fragments + is_uneven) * self.inner_tile_stride
 
     @property
     def scale_bytes(self) -> int:
@@ -109,12 +110,12 @@ def stages_in(sides: Sequence[Staging], scale_slots: int, room: int) -> int:
 
 
 def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[ir.RankedTensorType, ...]:
-    """Returns the argument types of a kernel over units: LHS, RHS, their scales, and accumulators, which are its
+    """Returns the argument types of a kernel over inner tiles: LHS, RHS, their scales, and accumulators, which are its
     result."""
     kinds = (*elements, SCALE, SCALE)
-    units = layout.units or (1, 1)
+    inner_tiles = layout.inner_tiles or (1, 1)
     taken = (
-        layout.multiplied_shape(operand, layout.packed_shape(operand, (units[operand % 2], None)))
+        layout.multiplied_shape(operand, layout.packed_shape(operand, (inner_tiles[operand % 2], None)))
         for operand in range(ACC)
     )
     operands = (build.tensor_type((1, *shape[1:]), kind) for shape, kind in zip(taken, kinds, strict=True))
@@ -124,12 +125,12 @@ def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[
 _QUAD = 4
 """The number of rows of a fragment whose accumulators a lane has."""
 
-_UNITS, _ROWS = 1, 6
-"""Dimensions of an operand: [1, units, K tiles, 1, steps, blocks, rows, bytes]."""
+_INNER_TILES, _ROWS = 1, 6
+"""Dimensions of an operand: [1, inner tiles, K tiles, 1, steps, blocks, rows, bytes]."""
 
 
 class Operand:
-    """LHS or RHS, packed in units.
+    """LHS or RHS, packed in inner tiles.
 
     `fragments` are what a wave multiplies of it. `k_tiles` is how many K tiles there are: `beyond` is one that no
     buffer has, whose loads get nothing.
@@ -160,17 +161,17 @@ class Operand:
         span = self.staging.scale_span
         self._copied = self._copied_by(lane)
         self._scales_copied = ((lane % (LANES // span) if span > 1 else lane) * COPIED_SCALES).here
-        self._scale_unit = (lane // (LANES // span)).here if span > 1 else Index.of(0)
-        unit, owner, copiers = self._reads(lane)
-        self._read_from = [self._place_in_ring(first, unit, each).here for each in copiers]
-        self._scales_read_from = self._place_in_scales(first, unit, owner).here
+        self._scale_inner_tile = (lane // (LANES // span)).here if span > 1 else Index.of(0)
+        inner_tile, owner, copiers = self._reads(lane)
+        self._read_from = [self._place_in_ring(first, inner_tile, each).here for each in copiers]
+        self._scales_read_from = self._place_in_scales(first, inner_tile, owner).here
 
-    def _place_in_ring(self, first: Index, unit: Index, lane: Index) -> Index:
-        """Returns the index in a step, in LDS, of a lane's part of a unit, counted from the wave's first one."""
-        return (first + unit) * self.staging.unit_stride + lane * self.staging.pieces.read
+    def _place_in_ring(self, first: Index, inner_tile: Index, lane: Index) -> Index:
+        """Returns the index in a step, in LDS, of a lane's part of an inner tile, counted from the wave's first one."""
+        return (first + inner_tile) * self.staging.inner_tile_stride + lane * self.staging.pieces.read
 
-    def _place_in_scales(self, first: Index, unit: Index, lane: Index) -> Index:
-        return ((first + unit) * LANES + lane) * self.staging.steps
+    def _place_in_scales(self, first: Index, inner_tile: Index, lane: Index) -> Index:
+        return ((first + inner_tile) * LANES + lane) * self.staging.steps
 
     def in_bounds(self, tile: Index) -> Index:
         """Returns a K tile, or the out-of-bounds one after the last."""
@@ -194,7 +195,7 @@ class Operand:
         staging, scale_pieces = self.staging, -(-self.staging.steps // COPIED_SCALES)
         for number, is_real in self._shared_out(staging.scale_copies):
             real, place_of, real_tile = self._real(is_real, number, staging.scale_copies, tile)
-            fragment = real // scale_pieces * staging.scale_span + self._scale_unit
+            fragment = real // scale_pieces * staging.scale_span + self._scale_inner_tile
             byte = self._scales_copied + real % scale_pieces * (LANES * COPIED_SCALES)
             place = in_tile(self._scale_source, fragment, real_tile, byte)
             to = slot * staging.scale_bytes + place_of * (LANES * COPIED_SCALES)
@@ -203,8 +204,8 @@ class Operand:
     def fragment(self, number: int, place: Index) -> ir.Value:
         """Reads one of the wave's fragments of a step from a stage of the ring buffer."""
         staging, of_two = self.staging, number % len(self._read_from)
-        first = place + (number - of_two) * staging.unit_stride + self._read_from[of_two]
-        return read_fragment(self._ring, first, staging.unit_stride, staging.pieces)
+        first = place + (number - of_two) * staging.inner_tile_stride + self._read_from[of_two]
+        return read_fragment(self._ring, first, staging.inner_tile_stride, staging.pieces)
 
     def scales(self, number: int, slot: Index | int) -> ir.Value:
         """Reads a lane's scales for one of the wave's fragments, of all steps of the K tile in a slot."""
@@ -235,7 +236,7 @@ class Operand:
     @property
     def _tile_bytes(self) -> int:
         """The distance of K tiles in bytes."""
-        return self.staging.steps * self.staging.unit_stride
+        return self.staging.steps * self.staging.inner_tile_stride
 
     def _copied_by(self, lane: Index) -> Index:
         """Returns the byte of a piece of a fragment that a lane copies from."""
@@ -247,20 +248,20 @@ class Operand:
 
     @property
     def _is_odd(self) -> Index:
-        """Returns 1 if this wave copies the second of each pair of units, else 0."""
+        """Returns 1 if this wave copies the second of each pair of inner tiles, else 0."""
         return self._wave // self.staging.pieces.count % 2
 
     def _reads(self, lane: Index) -> tuple[Index, Index, list[Index]]:
-        """Returns whose part of a fragment a lane reads, by numbers of the unit and of the lane, and who has copied it.
+        """Returns whose part of a fragment a lane reads, by numbers of inner tile and lane, and who has copied it.
 
         Of two fragments that are joined, that of the first one, and who has copied them: the second one's is `_QUAD`
         rows behind.
         """
         if not self.staging.joined:
             return Index.of(0), lane, [lane]
-        block, (second, row) = lane // UNIT_ROWS, _of_two(lane % UNIT_ROWS)
+        block, (second, row) = lane // INNER_ROWS, _of_two(lane % INNER_ROWS)
         keys = [row + second * _QUAD, row + _QUAD + second * -_QUAD]
-        return second, block * UNIT_ROWS + row, [block * UNIT_ROWS + key for key in keys]
+        return second, block * INNER_ROWS + row, [block * INNER_ROWS + key for key in keys]
 
     @property
     def _step_bytes(self) -> int:
@@ -268,7 +269,7 @@ class Operand:
 
     @property
     def _fragment_stride(self) -> Index:
-        """The distance of units in bytes."""
+        """The distance of inner tiles in bytes."""
         return self._k_tiles * self._tile_bytes
 
 
@@ -293,7 +294,7 @@ class Direct:
         stride, self._next_piece = self._pieces.direct
         at = lane * stride
         if self._row_lines:
-            row, block, is_in_halves = lane % UNIT_ROWS, lane // UNIT_ROWS, not MFMA.holds_blocks(self.element)
+            row, block, is_in_halves = lane % INNER_ROWS, lane // INNER_ROWS, not MFMA.holds_blocks(self.element)
             at = row * (BLOCKS * self._size) + block * (self._pieces.size if is_in_halves else self._size)
             self._next_piece = self._pieces.size * (BLOCKS if is_in_halves else 1)
             at = at if self._rows is None else select(row < self._rows, at, _NO_ROW)
@@ -314,7 +315,7 @@ With those of a K tile beyond the last one they are, modulo 2³², not the first
 
 
 def _of_two(row: Index) -> tuple[Index, Index]:
-    """Returns the unit, and its row, that a lane reads for a row of the first of two joined fragments."""
+    """Returns the inner tile, and its row, that a lane reads for a row of the first of two joined fragments."""
     quad, second = (row // _QUAD).here, (row // (2 * _QUAD)).here
     return second, (quad % 2 * (2 * _QUAD) + row % _QUAD).here
 
@@ -330,7 +331,7 @@ class RowMajor(Operand):
     """The number of chunks of a row in a step."""
 
     def _opened(self, elements: ir.Value) -> ir.Value:
-        """Returns [1, units, K tiles, 1, steps, chunks, rows, bytes] with dynamic strides of units and rows."""
+        """Returns [1, inner tiles, K tiles, 1, steps, chunks, rows, bytes] strides of inner tiles and rows dynamic."""
         chunk, tile = self.staging.fragment_bytes, self.CHUNKS * self.staging.fragment_bytes
         shape = [*build.static_sizes(elements)[:-1], chunk]
         strides = [None, None, tile * self.staging.steps, tile * self.staging.steps, tile, chunk, None, 1]
@@ -342,7 +343,7 @@ class RowMajor(Operand):
 
     @property
     def _fragment_stride(self) -> Index:
-        return builder.stride(self._source, _UNITS)
+        return builder.stride(self._source, _INNER_TILES)
 
     def _copied_by(self, lane: Index) -> Index:
         row, chunk = lane // self.CHUNKS, lane % self.CHUNKS
@@ -350,12 +351,12 @@ class RowMajor(Operand):
         return (row.times(builder.stride(self._source, _ROWS)) + (chunk ^ key) * self.staging.fragment_bytes).here
 
     def _reads(self, lane: Index) -> tuple[Index, Index, list[Index]]:
-        unit, row, block = Index.of(0), lane % UNIT_ROWS, lane // UNIT_ROWS
+        inner_tile, row, block = Index.of(0), lane % INNER_ROWS, lane // INNER_ROWS
         if not self.staging.joined:
-            return unit, lane, [row * self.CHUNKS + (block ^ _key(row))]
-        unit, row = _of_two(row)
-        copiers = [each * self.CHUNKS + (block ^ _key(each) ^ unit) for each in (row, row + _QUAD)]
-        return unit, block * UNIT_ROWS + row, copiers
+            return inner_tile, lane, [row * self.CHUNKS + (block ^ _key(row))]
+        inner_tile, row = _of_two(row)
+        copiers = [each * self.CHUNKS + (block ^ _key(each) ^ inner_tile) for each in (row, row + _QUAD)]
+        return inner_tile, block * INNER_ROWS + row, copiers
 
 
 def _key(row: Index) -> Index:
@@ -364,7 +365,8 @@ def _key(row: Index) -> Index:
 
 
 def _strides(shape: Sequence[int | None]) -> list[int | None]:
-    """Returns the strides of a packed operand, contiguous in a unit. The dimension of K tiles has an unknown size."""
+    """Returns the strides of a packed operand, contiguous in an inner tile. The dimension of K tiles has an unknown
+    size."""
     k_tiles = shape.index(None)
     return [*[None] * k_tiles, *(prod(size or 1 for size in shape[i + 1 :]) for i in range(k_tiles, len(shape)))]
 
@@ -391,7 +393,7 @@ def factor(fragment: ir.Value, element: str, scales: ir.Value, number: int) -> F
 
 
 def in_tile(buffer: ir.Value, fragment: Index, tile: Index, byte: Index) -> list[Index]:
-    """Returns the index of a byte of a K tile: [(1,) units, K tiles, …], and the byte in the last dimension."""
+    """Returns the index of a byte of a K tile: [(1,) inner tiles, K tiles, …], and the byte in the last dimension."""
     kind, zero = ir.MemRefType(buffer.type), Index.of(0)
     k_tiles = kind.shape.index(build.DYNAMIC)
     return [*[zero] * (k_tiles - 1), fragment, tile, *[zero] * (kind.rank - k_tiles - 2), byte]

@@ -1,9 +1,10 @@
 """Ukernels for at most 16 rows that take activations, and quantise them in registers, times one matrix or two.
 
-The RHS is packed in units as for `split_k.py`, so that instances of both kinds are interchangeable (`Instance.plain`).
-Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS [units, K tiles, steps, bytes of all
-lanes], its scales [units, K tiles, bytes of all lanes]; the result is [units, 4, 16, 4]. The function that quantises a
-block is not part of an instance: a dispatch brings its model's arithmetic, which the linker inserts.
+The RHS is packed in inner tiles as for `split_k.py`, so that instances of both kinds are interchangeable
+(`Instance.plain`). Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS [inner tiles, K
+tiles, steps, bytes of all lanes], its scales [inner tiles, K tiles, bytes of all lanes]; the result is [inner tiles, 4,
+16, 4]. The function that quantises a block is not part of an instance: a dispatch brings its model's arithmetic, which
+the linker inserts.
 
 Two matrices of one shape are gate and up of a gated MLP (dual GEMM): elements and scales of the second one follow, and
 there are two results, of the same places, so that what makes one of them is fused behind.
@@ -27,10 +28,10 @@ from mxcomp.ukernels.brought import BLOCKS_IN_ROW, quantised
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.split_k import Flight, InFlight
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MFMA, UNIT_ROWS, unit_layout
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, MFMA, inner_tiled_layout
 
 MOST_ROWS = 16
-"""The number of rows of a unit."""
+"""The number of rows of an inner tile."""
 SOURCE_BITS = {"bf16": 16, "f16": 16, "f32": 32}
 """The bits of activations, by MLIR type."""
 
@@ -38,15 +39,15 @@ _LOAD, _WORD_BITS = 4, 32
 """The number of words of 32 bits that a lane loads at a time: LLVM splits vectors of bytes."""
 
 
-def fragment(units_m: int) -> tuple[int, ...]:
-    """Returns the shape of the result of a unit along N: units along M where there are several, groups of lanes, lanes,
-    values."""
-    return (*(() if units_m == 1 else (units_m,)), 4, 16, 4)
+def fragment(inner_m: int) -> tuple[int, ...]:
+    """Returns the shape of the result of an inner tile along N: inner tiles along M where there are several, groups of
+    lanes, lanes, values."""
+    return (*(() if inner_m == 1 else (inner_m,)), 4, 16, 4)
 
 
 _SPILLING = ((32, 2, 6), (32, 2, 8), (32, 4, 4))
-"""Bits of activations, units along N and bits of an RHS element without an instance, as registers would spill: found by
-compiling all (benchmarks/kernel_times.py)."""
+"""Bits of activations, inner tiles along N and bits of an RHS element without an instance, as registers would spill:
+found by compiling all (benchmarks/kernel_times.py)."""
 
 _ELEMENTS = tuple(kind for kind in ELEMENT_TYPES if element_format(kind).loadable)
 """The LHS elements that conversion instructions of vectors produce: no 6-bit ones."""
@@ -93,37 +94,37 @@ class Instance(family.Instance):
 
     @property
     def timed_rows(self) -> tuple[int, int]:
-        """The numbers of rows between which its times are known: the fewest that need its units, and the most."""
+        """The numbers of rows between which its times are known: the fewest that need its inner tiles, and the most."""
         rows = self.layout.workgroup_tile[0]
         return (1 if rows == MOST_ROWS else rows // 2 + 1), rows
 
     @property
     def most_rows(self) -> int:
-        """The largest number of rows in its units along M."""
+        """The largest number of rows in its inner tiles along M."""
         return max(self.timed_rows)
 
     def covers(self, m: int, n: int, k: int) -> bool:
-        """Returns whether it computes a problem of this size: more than one unit along N, and more than one block of
-        LHS.
+        """Returns whether it computes a problem of this size: more than one inner tile along N, and more than one block
+        of LHS.
 
         IREE would drop the loop over a single one, and with it what it was told of the others.
         """
         _, tile_n, _ = self.layout.workgroup_tile
-        units = -(-n // tile_n) * self.tile.units[RHS]
-        return 1 <= m <= self.most_rows and units > 1 and m * k > BLOCK and k % BLOCK == 0
+        inner_tiles = -(-n // tile_n) * self.tile.inner_tiles[RHS]
+        return 1 <= m <= self.most_rows and inner_tiles > 1 and m * k > BLOCK and k % BLOCK == 0
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        """Returns the argument types: words of activations, by blocks; bytes of elements and of scales, by units and K
-        tiles; the result.
+        """Returns the argument types: words of activations, by blocks; bytes of elements and of scales, by inner tiles
+        and K tiles; the result.
 
         Of several matrices elements and scales of each, and so many results. Nothing has a dimension that is 1: IREE
         drops such of an operation that it knows nothing special of.
         """
-        (units_m, units_n), steps, count = self.tile.units, self.layout.intrinsics_k, self.matrices
+        (inner_m, inner_n), steps, count = self.tile.inner_tiles, self.layout.intrinsics_k, self.matrices
         step_bytes = LANES * MFMA.lane_bytes(self.elements[RHS])
-        weights = ((units_n, None, steps, step_bytes), "i8"), ((units_n, None, steps * LANES), "i8")
+        weights = ((inner_n, None, steps, step_bytes), "i8"), ((inner_n, None, steps * LANES), "i8")
         words = (None, BLOCK * self.bits // _WORD_BITS), "i32"
-        result = (units_n, *fragment(units_m)), "f32"
+        result = (inner_n, *fragment(inner_m)), "f32"
         return tuple(build.tensor_type(*each) for each in (words, *weights * count, *[result] * count))
 
 
@@ -133,9 +134,9 @@ TILES = [
     if not tile.is_half
     and tile.max_m is None  # whose operand it quantises, whatever rows it has
     and tile.threads > LANES
-    and tile.units[LHS] == 1
+    and tile.inner_tiles[LHS] == 1
 ]
-"""The tiles of one unit along M."""
+"""The tiles of one inner tile along M."""
 
 # The kernel
 
@@ -146,19 +147,19 @@ class Activations(InFlight):
     Rows behind the last, and blocks behind the last of a row, are loaded from out of the buffer's range.
     """
 
-    def __init__(self, words: ir.Value, blocks: Index, units: int, steps: int) -> None:
-        self.units, self.steps, self._blocks = units, steps, blocks
+    def __init__(self, words: ir.Value, blocks: Index, inner_tiles: int, steps: int) -> None:
+        self.inner_tiles, self.steps, self._blocks = inner_tiles, steps, blocks
         self._source, all_blocks, self._words = opened(words)
         self.rows = all_blocks // blocks
 
     def distribute(self, lane: Index) -> None:
-        """Sets a lane's row of each unit."""
-        self._group, row = (lane // UNIT_ROWS).here, lane % UNIT_ROWS
-        rows = [(row + unit * UNIT_ROWS).here for unit in range(self.units)]
+        """Sets a lane's row of each inner tile."""
+        self._group, row = (lane // INNER_ROWS).here, lane % INNER_ROWS
+        rows = [(row + inner_tile * INNER_ROWS).here for inner_tile in range(self.inner_tiles)]
         self._rows = [(row.times(self._blocks), select(row < self.rows, self._blocks, 0)) for row in rows]
 
     def step(self, tile: Index, step: int) -> list[Any]:
-        """Loads a step of a K tile: pieces of each unit's row."""
+        """Loads a step of a K tile: pieces of each inner tile's row."""
         first = tile * (self.steps * BLOCKS) + step * BLOCKS
         return [
             [piece for block, words in self._parts() for piece in self._load(row, first + block, words)]
@@ -183,7 +184,7 @@ def opened(words: ir.Value) -> tuple[ir.Value, Index, int]:
 
 
 class FlatStream(split_k.Stream):
-    """The base of kernels that take activations, with units in operands of few dimensions."""
+    """The base of kernels that take activations, with inner tiles in operands of few dimensions."""
 
     operands, prefix = "quantising", "mx_fused_quant{}_"  # of so many bits of an activation
     in_order = False
@@ -208,7 +209,7 @@ class FlatStream(split_k.Stream):
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
         """Returns the shape of a share: columns of one row of fragments, which is a dimension where there are
         several."""
-        rows = [row] if self.units[LHS] > 1 else []
+        rows = [row] if self.inner_tiles[LHS] > 1 else []
         return [self.columns, *(1 for _ in rows), 1, 1, self.values], [column, *rows, *in_fragment]
 
 
@@ -262,19 +263,19 @@ class Quantising(FlatStream):
 SINGLES = tuple(
     Instance(tile, elements, Quantising, bits)
     for tile, elements, bits in product(TILES, product(_ELEMENTS, ELEMENT_TYPES), sorted({*SOURCE_BITS.values()}))
-    if tile.fits(elements) and (bits, tile.units[RHS], element_format(elements[RHS]).bits) not in _SPILLING
+    if tile.fits(elements) and (bits, tile.inner_tiles[RHS], element_format(elements[RHS]).bits) not in _SPILLING
 )
 
 
 _SPILLING_PAIRS = ((32, 2),)
-"""The bits of activations, and units along N, of pairs whose registers would spill."""
+"""The bits of activations, and inner tiles along N, of pairs whose registers would spill."""
 
 
 def _fits_twice(single: Instance) -> bool:
     """Returns whether registers have room for twice the columns."""
-    units = single.tile.units[RHS]
-    wider = replace(single.tile, layout=unit_layout(1, 2 * units))
-    return (single.bits, units) not in _SPILLING_PAIRS and wider.fits(single.elements)
+    inner_tiles = single.tile.inner_tiles[RHS]
+    wider = replace(single.tile, layout=inner_tiled_layout(1, 2 * inner_tiles))
+    return (single.bits, inner_tiles) not in _SPILLING_PAIRS and wider.fits(single.elements)
 
 
 PAIRS = tuple(replace(single, matrices=2) for single in SINGLES if _fits_twice(single))

@@ -3,7 +3,7 @@
 A problem of few rows is bound by memory, and waves share no operands. So each wave computes the whole tile over K tiles
 of its own: wave w takes w, w + waves, w + 2 · waves, … Operands bypass LDS, and no wave waits for another one until the
 parts are summed at the end, in the order of waves. Tiles of a single wave need no sum, and many of them share a compute
-unit.
+inner tile.
 
 Nearly a whole K tile is in flight: the registers of a step along K are reloaded for the next K tile as soon as it is
 multiplied:
@@ -34,26 +34,26 @@ from mxcomp.ukernels import builder, family
 from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
 from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import SCALE_VECTOR, Direct, factor, in_tile
-from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, LANES, UNIT_PIECES, UNIT_ROWS, VALUES, Waves, unit_layout
+from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, INNER_PIECES, INNER_ROWS, LANES, VALUES, Waves, inner_tiled_layout
 
 # Tiles
 
 _TILES = ((1, 1, 4), (1, 2, 8), (1, 4, 8), (2, 2, 8), (2, 4, 8), (4, 4, 4))
-"""The units along M and N, and the waves along K, of tiles."""
+"""The inner tiles along M and N, and the waves along K, of tiles."""
 
 _SINGLE_WAVE = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (4, 8))
-"""The units along M and N of tiles of a single wave, many of which share a compute unit: for short K."""
+"""The inner tiles along M and N of tiles of a single wave, many of which share a compute unit: for short K."""
 
 _HALF_SINGLE_WAVE = ((1, 2), (4, 8), (8, 4))
-"""The units of tiles of half units of a single wave."""
+"""The inner tiles of tiles of half inner tiles of a single wave."""
 
 _ALL = family.ALL_BITS
 _FEW_ROWS: tuple[tuple[int, int, int, family.Pairs], ...] = (
     (2, 1, 4, _ALL), (2, 2, 8, ((4, 4), (8, 4), (8, 6))), (2, 4, 8, ((4, 4), (8, 4))),
     (8, 1, 4, _ALL), (8, 2, 8, _ALL), (8, 4, 8, ((6, 4), (8, 4))), (8, 2, 1, ((6, 6), (6, 8), (8, 6), (8, 8))),
 )  # fmt: skip
-"""Tiles of one unit along M that load only so many rows of it, for M of at most as many: with units along N, waves
-along K, and bits of elements for which they are the fastest.
+"""Tiles of one inner tile along M that load only so many rows of it, for M of at most as many: with inner tiles along
+N, waves along K, and bits of elements for which they are the fastest.
 
 All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
 """
@@ -76,7 +76,9 @@ class Tile(family.Tile):
         count as eight.
         """
         sizes = (4 if element_format(kind).bits == 4 else 8 for kind in elements)
-        in_flight = self.layout.intrinsics_k * sum(count * size for count, size in zip(self.units, sizes, strict=True))
+        in_flight = self.layout.intrinsics_k * sum(
+            count * size for count, size in zip(self.inner_tiles, sizes, strict=True)
+        )
         return super().fits(elements) and in_flight <= registers // self.waves_per_simd * 3 // 8
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:
@@ -89,13 +91,13 @@ class Tile(family.Tile):
 
 
 TILES = (
-    *(Tile(unit_layout(m, n), -4, waves=Waves(k=k)) for m, n, k in _TILES),
+    *(Tile(inner_tiled_layout(m, n), -4, waves=Waves(k=k)) for m, n, k in _TILES),
     *(
-        Tile(replace(unit_layout(1, n), lhs_row_lines=True), -4, waves=Waves(k=k, lhs_rows=rows), bits=bits)
+        Tile(replace(inner_tiled_layout(1, n), lhs_row_lines=True), -4, waves=Waves(k=k, lhs_rows=rows), bits=bits)
         for rows, n, k, bits in _FEW_ROWS
     ),
-    *(Tile(unit_layout(m, n), -6) for m, n in _SINGLE_WAVE),
-    *(Tile(unit_layout(m, n, HALF_STEPS), -7) for m, n in _HALF_SINGLE_WAVE),
+    *(Tile(inner_tiled_layout(m, n), -6) for m, n in _SINGLE_WAVE),
+    *(Tile(inner_tiled_layout(m, n, HALF_STEPS), -7) for m, n in _HALF_SINGLE_WAVE),
 )
 
 # Operands
@@ -115,32 +117,32 @@ class InFlight:
         return tile
 
     def scales(self, tile: Index) -> Values:
-        """Loads a lane's scales of a K tile, of each unit, where they do not come with steps."""
+        """Loads a lane's scales of a K tile, of each inner tile, where they do not come with steps."""
         return []
 
     def step(self, tile: Index, step: int) -> list[Any]:
-        """Loads a lane's part of a step of a K tile: pieces of each unit's fragment."""
+        """Loads a lane's part of a step of a K tile: pieces of each inner tile's fragment."""
         raise NotImplementedError
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
-        """Returns each unit's factor of a step."""
+        """Returns each inner tile's factor of a step."""
         raise NotImplementedError
 
 
 class Streamed(Direct, InFlight):
-    """LHS or RHS in units; of few `rows`, whose blocks lie together then (`lhs_row_lines`).
+    """LHS or RHS in inner tiles; of few `rows`, whose blocks lie together then (`lhs_row_lines`).
 
-    `unit` is the first of the units that are read.
+    `inner_tile` is the first of the inner tiles that are read.
     """
 
-    unit = Index({})
+    inner_tile = Index({})
 
     def __init__(
-        self, packed: tuple[ir.Value, ir.Value], k_tiles: Index, element: str, units: int, steps: int,
+        self, packed: tuple[ir.Value, ir.Value], k_tiles: Index, element: str, inner_tiles: int, steps: int,
         rows: int | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(packed, k_tiles, element, UNIT_PIECES, rows is not None, rows)
-        self.units, self.steps = units, steps
+        super().__init__(packed, k_tiles, element, INNER_PIECES, rows is not None, rows)
+        self.inner_tiles, self.steps = inner_tiles, steps
 
     def distribute(self, lane: Index) -> None:
         super().distribute(lane)
@@ -150,12 +152,12 @@ class Streamed(Direct, InFlight):
         return select(has_any, tile, -(-BEYOND // (self.steps * self._fragment_bytes)))
 
     def scales(self, tile: Index) -> Values:
-        numbers = (self.unit + n for n in range(self.units))
+        numbers = (self.inner_tile + n for n in range(self.inner_tiles))
         places = (in_tile(self._scale_source, number, tile, self._scales_from) for number in numbers)
         return [builder.padded(builder.load(self._scale_source, place, self.steps), SCALE_VECTOR) for place in places]
 
     def step(self, tile: Index, step: int) -> list[Any]:
-        return [self.pieces(self.unit + n, tile, step * self._fragment_bytes) for n in range(self.units)]
+        return [self.pieces(self.inner_tile + n, tile, step * self._fragment_bytes) for n in range(self.inner_tiles)]
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
         fragments = [builder.joined(pieces) for pieces in flight[1 + step]]
@@ -172,7 +174,7 @@ class Stream(Kernel):
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
-        self.waves, self.units = instance.tile.waves.k, instance.tile.fragments
+        self.waves, self.inner_tiles = instance.tile.waves.k, instance.tile.fragments
         self.steps, self.turn = self._turn()
         self._share_out(self.waves)
 
@@ -183,7 +185,7 @@ class Stream(Kernel):
     def _share_out(self, waves: int) -> None:
         """Returns the share of the sum of each of so many waves: rows or columns of fragments, or values in a lane of
         one."""
-        (m, n), self.sharing = self.units, waves
+        (m, n), self.sharing = self.inner_tiles, waves
         values = max(1, m * n * VALUES // waves)
         self.values = min(VALUES, values)
         self.columns = min(n, values // self.values)
@@ -204,7 +206,7 @@ class Stream(Kernel):
 
     def _operand(self, side: int, packed: tuple[ir.Value, ir.Value], rows: int | None = None) -> Streamed:
         kind = self.weights if side == RHS else Streamed
-        return kind(packed, self.k_tiles, self.instance.elements[side], self.units[side], self.steps, rows)
+        return kind(packed, self.k_tiles, self.instance.elements[side], self.inner_tiles[side], self.steps, rows)
 
     def _distribute(self, thread: Index) -> None:
         super()._distribute(thread)
@@ -236,7 +238,7 @@ class Stream(Kernel):
         if self.waves > 1:
             builder.fence()  # or LLVM would load the first K tile only in waves that have one
             last = builder.opaque(last)  # hides a loop of one K tile, for which LLVM takes more registers
-        acc = [builder.f32_zeros(VALUES) for _ in range(self.results * prod(self.units))]
+        acc = [builder.f32_zeros(VALUES) for _ in range(self.results * prod(self.inner_tiles))]
         ahead = select(Index.of(self.turn) < self.k_tiles, last, 0)
         acc, *left = builder.loop(ahead, self._k_tile, acc, *flights, start=self.wave, step=self.turn)
         return self._last_k_tile(acc, left)
@@ -281,7 +283,7 @@ class Stream(Kernel):
         """Sums the parts of all waves; each wave has a share: some fragments, or some of a fragment's values in a
         lane."""
         wave = self.wave if self.sharing > 1 else Index.of(0)
-        of_fragment, of_row = VALUES // self.values, self.units[RHS] // self.columns
+        of_fragment, of_row = VALUES // self.values, self.inner_tiles[RHS] // self.columns
         mine, value = wave // of_fragment, wave % of_fragment * self.values
         if self.waves > 1:
             first, fragments = mine * (self.rows * self.columns), range(self.rows * self.columns)
@@ -290,7 +292,7 @@ class Stream(Kernel):
                 lambda wave: [self._place(wave, first + j, self.lane, value) for j in fragments], self.values
             )
         row, column = mine // of_row * self.rows, mine % of_row * self.columns
-        lane_place = self.lane // UNIT_ROWS, self.lane % UNIT_ROWS
+        lane_place = self.lane // INNER_ROWS, self.lane % INNER_ROWS
         threads.store(acc, *self._stored(row, column, [*lane_place, value]))
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
@@ -299,7 +301,7 @@ class Stream(Kernel):
 
     def _exchange(self, acc: Values) -> None:
         """Writes the wave's part of each result, one behind the other, to LDS."""
-        count = prod(self.units)
+        count = prod(self.inner_tiles)
         for number, part in enumerate(acc):
             place = self._place(self.wave, number % count, self.lane)
             builder.write_lds(part, self.parts[number // count], place)
@@ -320,7 +322,7 @@ class Stream(Kernel):
     @property
     def _part(self) -> int:
         """Returns values of a wave's part."""
-        return prod(self.units) * LANES * VALUES
+        return prod(self.inner_tiles) * LANES * VALUES
 
 
 INSTANCES = family.instances(Stream, TILES)

@@ -1,6 +1,6 @@
 """Ukernels for few rows that compute hidden activations from gate and up, and quantise them.
 
-The RHS is packed in units as for `split_k.py`, and operands are flat as those of `quantising`: a block of 32
+The RHS is packed in inner tiles as for `split_k.py`, and operands are flat as those of `quantising`: a block of 32
 activations is 64 words of f32, alternately gate and up. A dispatch brings the function that computes a block of
 elements and its scale.
 """
@@ -18,7 +18,7 @@ from mxcomp.layout import GATE_AND_UP
 from mxcomp.ukernels import builder, once, quantising, split_k
 from mxcomp.ukernels.brought import ACTIVATE
 from mxcomp.ukernels.builder import Index, Values
-from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, STEPS, Waves, unit_layout
+from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, STEPS, Waves, inner_tiled_layout
 
 BITS = 32 * len(GATE_AND_UP)
 """The bits of an activation: an f32 gate and an f32 up."""
@@ -42,8 +42,8 @@ class Instance(once.Instance):
 
     @property
     def rule(self) -> dict[str, Any]:
-        """Returns the rule. Half units are for even numbers of K tiles, too, as smaller tiles wait less for their first
-        data."""
+        """Returns the rule. Half inner tiles are for even numbers of K tiles, too, as smaller tiles wait less for their
+        first data."""
         rule = super().rule
         k = {name: bound for name, bound in rule["constraints"]["k"].items() if name != "odd"}
         return rule | {"constraints": rule["constraints"] | {"k": k}}
@@ -59,9 +59,9 @@ _TIMED_ROWS = (2, 8)
 _ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 
 _TILES = ((4, 8, STEPS), (4, 1, STEPS), (2, 4, HALF_STEPS), (4, 4, HALF_STEPS), (4, 1, HALF_STEPS), (8, 1, HALF_STEPS))
-"""The units along N, waves along K, and steps of a unit, of tiles."""
+"""The inner tiles along N, waves along K, and steps of an inner tile, of tiles."""
 
-TILES = [split_k.Tile(unit_layout(1, n, steps), -4, waves=Waves(k=k)) for n, k, steps in _TILES]
+TILES = [split_k.Tile(inner_tiled_layout(1, n, steps), -4, waves=Waves(k=k)) for n, k, steps in _TILES]
 
 # The kernel
 

@@ -33,19 +33,19 @@ from mxcomp.ukernels.waves import (
     BLOCK,
     BLOCKS,
     HALF_STEPS,
+    INNER_ROWS,
     LANES,
     MFMA,
     STEPS,
-    UNIT_ROWS,
     VALUES,
     Waves,
     in_columns,
-    unit_layout,
+    inner_tiled_layout,
 )  # fmt: skip
 
 UNITS = 2
-"""The units of gate and up that a workgroup has."""
-_COLUMNS, _HIDDEN = UNITS * UNIT_ROWS, UNITS * UNIT_ROWS // 2
+"""The inner tiles of gate and up that a workgroup has."""
+_COLUMNS, _HIDDEN = UNITS * INNER_ROWS, UNITS * INNER_ROWS // 2
 """The columns of a workgroup for gate and up, and its hidden activations."""
 _TILES, _PIECE = BLOCK // _HIDDEN, 4
 """The workgroups that have a block of hidden activations; and how many of these are loaded at a time."""
@@ -59,11 +59,11 @@ MOST_WAVES, MOST_TURNS = 16, 4
 
 @dataclass(frozen=True)
 class Weights:
-    """Packed weights of so many experts: the units of each, and K tiles of so many steps."""
+    """Packed weights of so many experts: the inner tiles of each, and K tiles of so many steps."""
 
     element: str
     experts: int
-    units: int
+    inner_tiles: int
     k_tiles: int
     steps: int
     tile: int
@@ -72,25 +72,25 @@ class Weights:
     def of(element: str, experts: int, n: int, k: int, is_down: bool) -> Weights:
         """Returns those of gate and up, or of down, with so many columns and elements along K."""
         steps, tile = (STEPS, 1) if is_down else (_steps(k), UNITS)
-        units = -(-n // (tile * UNIT_ROWS)) * tile
-        return Weights(element, experts, units, -(-k // (steps * BLOCKS * BLOCK)), steps, tile)
+        inner_tiles = -(-n // (tile * INNER_ROWS)) * tile
+        return Weights(element, experts, inner_tiles, -(-k // (steps * BLOCKS * BLOCK)), steps, tile)
 
     @property
     def layout(self) -> DataTiledLayout:
-        return in_columns(unit_layout(1, self.tile, self.steps))
+        return in_columns(inner_tiled_layout(1, self.tile, self.steps))
 
     @property
     def types(self) -> list[ir.RankedTensorType]:
         """The types of elements and of scales."""
-        return [build.tensor_type([units * k_tiles * size], "i8") for units, k_tiles, size in self._shapes]
+        return [build.tensor_type([inner_tiles * k_tiles * size], "i8") for inner_tiles, k_tiles, size in self._shapes]
 
     @property
     def _shapes(self) -> list[tuple[int, int, int]]:
         sizes = LANES * MFMA.lane_bytes(self.element), LANES
-        return [(self.experts * self.units, self.k_tiles, self.steps * size) for size in sizes]
+        return [(self.experts * self.inner_tiles, self.k_tiles, self.steps * size) for size in sizes]
 
     def opened(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Returns elements and scales by units and K tiles, whose number is hidden."""
+        """Returns elements and scales by inner tiles and K tiles, whose number is hidden."""
         found = []
         for operand, shape in zip(operands, self._shapes, strict=True):
             hidden = build.tensor_type([shape[0], None, shape[2]], "i8")
@@ -98,13 +98,13 @@ class Weights:
         return found
 
     def first(self, ids: ir.Value, number: Index) -> Index:
-        """Returns the first unit of the expert with one of the ids."""
+        """Returns the first inner tile of the expert with one of the ids."""
         id_ = s.clamped(tensor.ExtractOp(ids, [number.value]).result, self.experts - 1)
-        return builder.uniform(Index.of(id_)) * self.units
+        return builder.uniform(Index.of(id_)) * self.inner_tiles
 
 
 def _steps(k: int) -> int:
-    """Returns the steps of a K tile of gate and up: of half a unit if that is less padding."""
+    """Returns the steps of a K tile of gate and up: of half an inner tile if that is less padding."""
     half = HALF_STEPS * BLOCKS * BLOCK
     return HALF_STEPS if -(-k // half) % 2 else STEPS
 
@@ -187,9 +187,9 @@ class _Experts(standing.Digested):
 def _exchange(acc: Values, wave: Index, lane: Index, columns: int, waves: int) -> ir.Value:
     """Returns LDS with what each wave has of the only row."""
     sums = builder.lds(waves * columns, "f32")
-    with when(lane % UNIT_ROWS < 1):
+    with when(lane % INNER_ROWS < 1):
         for number, part in enumerate(acc):
-            at = wave * columns + number * UNIT_ROWS + lane // UNIT_ROWS * VALUES
+            at = wave * columns + number * INNER_ROWS + lane // INNER_ROWS * VALUES
             builder.write_lds(part, sums, at)
     builder.lds_barrier()
     return sums
@@ -210,12 +210,12 @@ class _Gated(once.Once):
     def _share_out(self, waves: int) -> None:
         """Shares nothing: threads of a wave add up the columns of the only row."""
 
-    def products(self, x: ir.Value, weights: Values, unit: Index, thread: Index) -> ir.Value:
-        """Returns LDS with what each wave has of the columns from a unit on."""
+    def products(self, x: ir.Value, weights: Values, inner_tile: Index, thread: Index) -> ir.Value:
+        """Returns LDS with what each wave has of the columns from an inner tile on."""
         hidden = build.tensor_type([None, BLOCK // 2], "i32")  # the number of blocks
         self._operands(tensor.CastOp(hidden, x).result, *weights)
         (rhs,) = self.b
-        rhs.unit = unit
+        rhs.inner_tile = inner_tile
         self._distribute(thread)
         acc = self._main_loop(*self._prologue())
         return _exchange(acc, self.wave, self.lane, _COLUMNS, self.waves)
@@ -271,14 +271,14 @@ class GateUp(_Experts):
     def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         x, elements, scales, ids, *others = given[:-1]
         block, tile = (workgroup // _TILES).here, (workgroup % _TILES).here
-        number, unit = (block // self.blocks).here, (block % self.blocks * _TILES + tile).here
+        number, inner_tile = (block // self.blocks).here, (block % self.blocks * _TILES + tile).here
         own, first = (threads.number % _HIDDEN).here, block * BLOCK + tile * _HIDDEN
         place = composing.split((first + own).value, build.static_sizes(self.computed.value))
         loads = self._loads(others, place, threads.number)
         kernel = _Gated(self._instance, self.target)
-        chosen = self.weights.first(ids, number) + unit * UNITS
+        chosen = self.weights.first(ids, number) + inner_tile * UNITS
         sums = kernel.products(x, self.weights.opened([elements, scales]), chosen, threads.number)
-        products = _Products(sums, [], unit * _COLUMNS, kernel.waves, _COLUMNS, is_one=True)
+        products = _Products(sums, [], inner_tile * _COLUMNS, kernel.waves, _COLUMNS, is_one=True)
         (out,) = threads.outs
         at: list[Index | int] = [0, (own // _PIECE).here, 0, (own % _PIECE).here]
         stored = partial(_element, loads, place, products)
@@ -352,7 +352,7 @@ class Down(_Experts):
         if not {self.lhs, self.weights.element} <= set(once.ELEMENTS):
             return f"no kernel multiplies {self.lhs} with {self.weights.element}"
         last = build.static_sizes(self.computed.value)[-1]
-        return "" if last == self.weights.units * UNIT_ROWS else f"a row has {last} columns"
+        return "" if last == self.weights.inner_tiles * INNER_ROWS else f"a row has {last} columns"
 
     @property
     def taken(self) -> ir.RankedTensorType:
@@ -364,29 +364,29 @@ class Down(_Experts):
 
     @property
     def whole(self) -> ir.RankedTensorType:
-        return build.tensor_type([self.weights.units, UNIT_ROWS], build.element(self.computed.value))
+        return build.tensor_type([self.weights.inner_tiles, INNER_ROWS], build.element(self.computed.value))
 
     def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         hidden, elements, scales, ids, *others = given[:-1]
         thread = threads.number
         wave, lane = builder.assume(builder.uniform(thread // LANES), 0, self.threads // LANES - 1), thread % LANES
         number, part = (wave // self.waves).here, (wave % self.waves).here
-        first = (workgroup * UNIT_ROWS).here
+        first = (workgroup * INNER_ROWS).here
         parts = self._hidden(builder.whole_buffer(hidden, [1]), thread)
-        place = composing.split((first + lane % UNIT_ROWS).value, build.static_sizes(self.computed.value))
+        place = composing.split((first + lane % INNER_ROWS).value, build.static_sizes(self.computed.value))
         loads = self._loads(others, place, threads.number)
         packed = self.weights.opened([elements, scales])
         rhs = Streamed((packed[0], packed[1]), Index.of(self.weights.k_tiles), self.weights.element, 1, STEPS)
-        rhs.unit = (self.weights.first(ids, number) + workgroup).here
+        rhs.inner_tile = (self.weights.first(ids, number) + workgroup).here
         lhs = _Row(self.lhs, self.chosen, number, self.chosen * self._padded)
         for each in (rhs, lhs):
             each.distribute(lane.here)
         acc = self._multiplied(rhs, lhs, part, parts)
-        sums = _exchange(acc, wave, lane, UNIT_ROWS, self.threads // LANES)
-        products = _Products(sums, [], first, self.waves, UNIT_ROWS)
+        sums = _exchange(acc, wave, lane, INNER_ROWS, self.threads // LANES)
+        products = _Products(sums, [], first, self.waves, INNER_ROWS)
         (out,) = threads.outs
         stored = partial(_element, loads, place, products)
-        threads.keep([builder.inserted(out, [0, lane.here], 1, stored, thread < UNIT_ROWS)])
+        threads.keep([builder.inserted(out, [0, lane.here], 1, stored, thread < INNER_ROWS)])
 
     @property
     def _padded(self) -> int:

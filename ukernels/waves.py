@@ -1,11 +1,11 @@
-"""Units of packed operands, and the waves of a workgroup that computes a tile of units."""
+"""Inner tiles of packed operands, and the waves of a workgroup that computes a tile of inner tiles."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mxcomp.layout.units import *  # noqa: F403
-from mxcomp.layout.units import LANES, UNIT_ROWS
+from mxcomp.layout.inner_tiles import *  # noqa: F403
+from mxcomp.layout.inner_tiles import INNER_ROWS, LANES
 
 BEYOND = 2**31
 """An out-of-bounds byte offset: a K tile that begins there, or its scales, is not loaded."""
@@ -37,8 +37,8 @@ LDS takes 4, 12 or 16 bytes from a lane. The 24 bytes of 6-bit elements arrive a
 finds its own in one place, on banks of its own; the 32 of 8-bit elements arrive in halves, each free of conflicts.
 """
 
-UNIT_PIECES = PIECES | {32: Pieces(2, 16, 16 * LANES, 16, 16)}
-"""The pieces in units, where the halves of 8-bit elements are separate."""
+INNER_PIECES = PIECES | {32: Pieces(2, 16, 16 * LANES, 16, 16)}
+"""The pieces in inner tiles, where the halves of 8-bit elements are separate."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Waves:
 
     Attributes:
         meet: Where operands are shared, the row of each step before which waves meet: found by replays.
-        lhs_row_major: Whether they read LHS as it is stored, row-major, and only its scales in units.
-        lhs_rows: Rows of an LHS unit that they load: if not all, the layout has `lhs_row_lines`.
+        lhs_row_major: Whether they read LHS as it is stored, row-major, and only its scales in inner tiles.
+        lhs_rows: Rows of an LHS inner tile that they load: if not all, the layout has `lhs_row_lines`.
         occupancy: Workgroups of which a compute unit is to take so many at a time: their part of LDS.
     """
 
@@ -57,7 +57,7 @@ class Waves:
     k: int = 1
     meet: int = 0
     lhs_row_major: bool = False
-    lhs_rows: int = UNIT_ROWS
+    lhs_rows: int = INNER_ROWS
     occupancy: int = 1
 
     @property

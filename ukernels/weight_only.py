@@ -1,8 +1,8 @@
 """Ukernels for up to 64 rows of unquantised bf16 activations, and MX weights.
 
-The RHS is packed in units as for `split_k.py`. Operands are words and bytes as those of `quantising`. A lane has the 32
-elements of the packed layout: a block, or, of 8-bit elements, halves of two blocks that are 64 elements apart. It loads
-activations of the same K, and the scales of the blocks that it has a part of.
+The RHS is packed in inner tiles as for `split_k.py`. Operands are words and bytes as those of `quantising`. A lane has
+the 32 elements of the packed layout: a block, or, of 8-bit elements, halves of two blocks that are 64 elements apart.
+It loads activations of the same K, and the scales of the blocks that it has a part of.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mxcomp.ukernels import builder, family, quantising, split_k
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.operands import in_tile
 from mxcomp.ukernels.split_k import Flight, Streamed
-from mxcomp.ukernels.waves import BLOCK, MFMA, STEPS, UNIT_ROWS, Waves, unit_layout
+from mxcomp.ukernels.waves import BLOCK, INNER_ROWS, MFMA, STEPS, Waves, inner_tiled_layout
 
 ACTIVATIONS = "bf16"
 """The MLIR type of activations."""
@@ -45,23 +45,23 @@ class Instance(quantising.Instance):
         return lacking or target.lacks_conversion(self.elements[RHS], ACTIVATIONS)
 
 
-_MOST_UNITS = 2
-"""The largest number of units along N: with four, weights of 4 bits spill registers."""
+_MOST_INNER_TILES = 2
+"""The largest number of inner tiles along N: with four, weights of 4 bits spill registers."""
 
 _FOUR, _SIX, _EIGHT = ((4, 4),), ((6, 6),), ((8, 8),)
 _TALL: tuple[tuple[int, int, int, family.Pairs], ...] = (
     (2, 1, 8, _FOUR + _EIGHT), (2, 1, 4, _SIX), (2, 2, 8, _FOUR), (2, 2, 4, _SIX + _EIGHT), (2, 4, 4, family.ALL_BITS),
     (4, 1, 4, _FOUR + _EIGHT), (4, 2, 4, family.ALL_BITS), (4, 4, 4, family.ALL_BITS),
 )  # fmt: skip
-"""The units along M and N, waves along K, and bits of weights, for more than 16 rows: others have other tiles, or
+"""The inner tiles along M and N, waves along K, and bits of weights, for more than 16 rows: others have other tiles, or
 spill."""
 
 _TILES = (
-    *(tile for tile in quantising.TILES if tile.units[RHS] <= _MOST_UNITS),
-    *(split_k.Tile(unit_layout(m, n), -4, waves=Waves(k=k), bits=bits) for m, n, k, bits in _TALL),
+    *(tile for tile in quantising.TILES if tile.inner_tiles[RHS] <= _MOST_INNER_TILES),
+    *(split_k.Tile(inner_tiled_layout(m, n), -4, waves=Waves(k=k), bits=bits) for m, n, k, bits in _TALL),
 )
 
-MOST_ROWS = max(tile.layout.tile[0] * tile.units[LHS] for tile in _TILES)
+MOST_ROWS = max(tile.layout.tile[0] * tile.inner_tiles[LHS] for tile in _TILES)
 """The largest number of rows of a workgroup, which takes all rows of a matrix if there are no more."""
 
 # The kernel
@@ -73,7 +73,7 @@ class _Activations(quantising.Activations):
     in_halves = False
 
     def factors(self, flight: Flight, step: int) -> list[Values]:
-        """Returns each unit's activations of a step, as many at a time as an MFMA takes."""
+        """Returns each inner tile's activations of a step, as many at a time as an MFMA takes."""
         return [[builder.bitcast(piece, ACTIVATIONS, _VECTOR) for piece in row] for row in flight[1 + step]]
 
     def _parts(self) -> list[tuple[Index, list[Index]]]:
@@ -88,20 +88,20 @@ class _Weights(Streamed):
 
     def distribute(self, lane: Index) -> None:
         super().distribute(lane)
-        group, row = lane // UNIT_ROWS, lane % UNIT_ROWS
+        group, row = lane // INNER_ROWS, lane % INNER_ROWS
         is_whole = MFMA.holds_blocks(self.element)
-        first = ((group if is_whole else group // 2) * (UNIT_ROWS * STEPS) + row * STEPS).here
-        self._halves_from = first, first if is_whole else first + 2 * UNIT_ROWS * STEPS
+        first = ((group if is_whole else group // 2) * (INNER_ROWS * STEPS) + row * STEPS).here
+        self._halves_from = first, first if is_whole else first + 2 * INNER_ROWS * STEPS
 
     def scales(self, tile: Index) -> Values:
-        """Loads the scales of a K tile for the first half of each unit's blocks, and for the second one."""
+        """Loads the scales of a K tile for the first half of each inner tile's blocks, and for the second one."""
         return [
             builder.load(self._scale_source, in_tile(self._scale_source, Index.of(n), tile, half), self.steps)
-            for n, half in product(range(self.units), self._halves_from)
+            for n, half in product(range(self.inner_tiles), self._halves_from)
         ]
 
     def factors(self, flight: Flight, step: int) -> Values:
-        """Returns each unit's weights of a step as bf16, rows of as many as an MFMA takes."""
+        """Returns each inner tile's weights of a step as bf16, rows of as many as an MFMA takes."""
         scales = [builder.element(each, step) for each in flight[0]]
         kind = ir.VectorType.get([_MFMA, _VECTOR], ir.BF16Type.get())
         return [
@@ -114,14 +114,14 @@ class Dequantising(quantising.FlatStream):
     """Writes the kernel of an instance: `split_k.Stream` with other operands.
 
     Activations are multiplied as they are, and weights as bf16, of which they are exact: `@dequantise`, which a
-    dispatch brings, makes them of elements and scales, once for all units along M. An MFMA takes eight of both: which K
-    a lane has does not matter, as long as it is the same on both sides.
+    dispatch brings, makes them of elements and scales, once for all inner tiles along M. An MFMA takes eight of both:
+    which K a lane has does not matter, as long as it is the same on both sides.
     """
 
     prefix, weights = "mx_", _Weights
 
     def _activations(self, x: ir.Value, blocks: Index) -> None:
-        self.x = _Activations(x, blocks, self.units[LHS], self.steps)
+        self.x = _Activations(x, blocks, self.inner_tiles[LHS], self.steps)
         self.x.in_halves = not MFMA.holds_blocks(self.instance.elements[RHS])
         self.streamed = *self.b, self.x
 
@@ -133,7 +133,7 @@ class Dequantising(quantising.FlatStream):
     def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
         weights, rows = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
         for (n, b), (m, a) in product(enumerate(weights), enumerate(rows)):
-            number = m * self.units[RHS] + n
+            number = m * self.inner_tiles[RHS] + n
             for i in range(_MFMA):
                 acc[number] = builder.mfma(_SHAPE, a[i], builder.element(b, i), acc[number])
 

@@ -13,14 +13,14 @@ from iree.compiler import ir
 from iree.compiler.dialects import util
 
 from mxcomp.layout import LHS, RHS, layout_entries
-from mxcomp.layout.units import MFMA, unit_layout
+from mxcomp.layout.inner_tiles import MFMA, inner_tiled_layout
 from mxcomp.mlir import build
 from mxcomp.ukernels import Kernel, builder
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.operands import Operand, Staging, argument_types
 
 ELEMENTS = ("f4E2M1FN", "f4E2M1FN")
-LAYOUT = replace(unit_layout(8, 14), lane_columns=True)  # 8×16 rows by 14×16 columns by 512 along K
+LAYOUT = replace(inner_tiled_layout(8, 14), lane_columns=True)  # 8×16 rows by 14×16 columns by 512 along K
 STEPS = LAYOUT.intrinsics_k
 WAVES_M, WAVES_N, LANES = 2, 2, 64
 ROWS, COLUMNS = 8 // WAVES_M, 14 // WAVES_N
@@ -58,10 +58,10 @@ def write(name: str) -> ir.Operation:
     return function.operation
 
 
-def staging(units: int, side: int) -> Staging:
+def staging(inner_tiles: int, side: int) -> Staging:
     """What LDS holds: the steps of a K tile, and the scales of two."""
     block_bytes = MFMA.lane_bytes(ELEMENTS[side])
-    return Staging(units, STEPS, block_bytes, WAVES_M * WAVES_N, stages=STEPS, scale_slots=2)
+    return Staging(inner_tiles, STEPS, block_bytes, WAVES_M * WAVES_N, stages=STEPS, scale_slots=2)
 
 
 def multiply(a: Operand, b: Operand, k_tiles: Index) -> Values:

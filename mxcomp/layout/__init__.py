@@ -83,8 +83,8 @@ class DataTiledLayout:
     `scale_permutation`, where given, orders the scale factors [[intrinsics, lanes], [intrinsics_k, lanes_k]] before
     subgroups are added, in place of what the interleavings give: [3, 1, 0, 2] or the older [3, 0, 1, 2].
 
-    With `units`, (along M, along N), a workgroup computes so many of these tiles, and operands are padded to as many.
-    How operands are packed does not depend on them, so that kernels of different sizes take the same ones.
+    With `inner_tiles`, (along M, along N), a workgroup computes so many of these tiles, and operands are padded to as
+    many. How operands are packed does not depend on them, so that kernels of different sizes take the same ones.
 
     With `lane_rows` the accumulators of a lane are consecutive rows: 32 of them, a block, for 8 MFMA along M. Rows of
     LHS are packed so that they come out there; nothing changes for IREE and ukernels, which know no row by its number.
@@ -114,7 +114,7 @@ class DataTiledLayout:
     operands_interleaving_intrinsics_n: tuple[int, ...] = ()
     operands_interleaving_intrinsics_k: tuple[int, ...] = ()
     scale_permutation: tuple[int, ...] | None = None
-    units: tuple[int, int] | None = None
+    inner_tiles: tuple[int, int] | None = None
     lane_rows: bool = False
     lane_columns: bool = False
     gated: bool = False
@@ -133,10 +133,10 @@ class DataTiledLayout:
             raise ValueError("accumulators of a lane are consecutive in rows or in columns, not in both")
         if self.gated and (self.subgroups_m != len(GATE_AND_UP) or not self.lane_rows):
             raise ValueError(f"a gated layout has lane_rows and subgroups_m = {len(GATE_AND_UP)}")
-        if self.units is not None and (len(self.units) != 2 or min(self.units) < 1):
-            raise ValueError(f"units must be two counts of at least 1, got {list(self.units)}")
-        if self.lhs_row_lines and (self.units is None or self.lane_rows):
-            raise ValueError("lhs_row_lines are for layouts with units, without lane_rows")
+        if self.inner_tiles is not None and (len(self.inner_tiles) != 2 or min(self.inner_tiles) < 1):
+            raise ValueError(f"inner tiles must be two counts of at least 1, got {list(self.inner_tiles)}")
+        if self.lhs_row_lines and (self.inner_tiles is None or self.lane_rows):
+            raise ValueError("lhs_row_lines are for layouts with inner tiles, without lane_rows")
         if self.scale_permutation is not None:
             if sorted(self.scale_permutation) != [0, 1, 2, 3]:
                 raise ValueError(f"scale_permutation must order 4 dimensions, got {list(self.scale_permutation)}")
@@ -160,12 +160,12 @@ class DataTiledLayout:
     def workgroup_tile(self) -> tuple[int, int, int]:
         """The part that a workgroup computes: (M, N) in elements, and K of a tile."""
         m, n, k = self.tile
-        units_m, units_n = self.units or (1, 1)
-        return m * units_m, n * units_n, k
+        inner_m, inner_n = self.inner_tiles or (1, 1)
+        return m * inner_m, n * inner_n, k
 
-    def packed(self, units: tuple[int, int]) -> DataTiledLayout:
-        """Returns the layout of packed operands, padded to so many units."""
-        return replace(self, units=units, lane_columns=False)
+    def packed(self, inner_tiles: tuple[int, int]) -> DataTiledLayout:
+        """Returns the layout of packed operands, padded to so many inner tiles."""
+        return replace(self, inner_tiles=inner_tiles, lane_columns=False)
 
     @property
     def half(self) -> DataTiledLayout:
@@ -196,8 +196,8 @@ class DataTiledLayout:
         """Returns the swizzle by which operand 0 … 4 is packed: `swizzle` without lane rows and row lines.
 
         Its packed dimensions then may be finer than those of `swizzle`, which they lie in, in the same order. And of a
-        fragment of 8-bit elements in units the first halves of all lanes come first: so lanes load what lies together,
-        and MFMA of 32x32x64 take one half. Nothing changes for IREE here; ukernels over units know it.
+        fragment of 8-bit elements in inner tiles the first halves of all lanes come first: so lanes load what lies
+        together, and MFMA of 32x32x64 take one half. Nothing changes for IREE here; ukernels over inner tiles know it.
         """
         if self.lhs_row_lines and operand in (LHS, LHS_SCALE):
             swizzle = _with_row_lines(self.swizzle(operand))
@@ -205,10 +205,14 @@ class DataTiledLayout:
             swizzle = _with_blocks_in_rows(self.swizzle(operand))
         else:
             swizzle = self.swizzle(operand, element)
-            if self.units is not None and len(swizzle.tile_shape) > 2 and swizzle.tile_shape[-1] < self.shape.block:
+            if (
+                self.inner_tiles is not None
+                and len(swizzle.tile_shape) > 2
+                and swizzle.tile_shape[-1] < self.shape.block
+            ):
                 swizzle = _with_halves_apart(swizzle)
-        if self.units is not None and operand != ACC:
-            swizzle = replace(swizzle, multiples=(self.units[operand % 2], 1))
+        if self.inner_tiles is not None and operand != ACC:
+            swizzle = replace(swizzle, multiples=(self.inner_tiles[operand % 2], 1))
         if self.lane_rows and operand in (LHS, LHS_SCALE, ACC):
             return self._with_lane_rows(swizzle, operand)
         return self._with_lane_columns(swizzle) if self.lane_columns and operand == ACC else swizzle
@@ -254,11 +258,12 @@ class DataTiledLayout:
         return (*outer, *unit, *self.swizzle(operand).packed_shape)
 
     def multiplied_shape(self, operand: int, packed: Sequence[int | None]) -> tuple[int | None, ...]:
-        """Returns a packed operand's shape as workgroups read it: tiles of rows in their units, if there are units."""
-        if self.units is None or operand == ACC:
+        """Returns a packed operand's shape as workgroups read it: tiles of rows in their inner tiles, if there are
+        inner tiles."""
+        if self.inner_tiles is None or operand == ACC:
             return tuple(packed)
         at = len(packed) - len(self.packed_shape(operand, (None, None)))
-        rows, count = packed[at], self.units[operand % 2]
+        rows, count = packed[at], self.inner_tiles[operand % 2]
         return (*packed[:at], None if rows is None else rows // count, count, *packed[at + 1 :])
 
 
@@ -300,7 +305,7 @@ def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> Tile
         swizzle = intrinsics("m", ROWS, intrinsics("n", COLUMNS, swizzle))
         swizzle = swizzle.expand(COLUMNS, Dim("CrossThread", layout.subgroups_n))
         swizzle = swizzle.expand(ROWS, Dim("CrossThread", layout.subgroups_m))
-        return swizzle if layout.units is None else swizzle.over_units(*layout.units)
+        return swizzle if layout.inner_tiles is None else swizzle.over_inner_tiles(*layout.inner_tiles)
     axis = "n" if operand in (RHS, RHS_SCALE) else "m"
     swizzle = intrinsics(axis, ROWS, intrinsics("k", COLUMNS, swizzle))
     if layout.scale_permutation is not None and operand in (LHS_SCALE, RHS_SCALE):

@@ -73,8 +73,8 @@ def operand(
         data: All of its bytes.
         name: One of `OPERAND_NAMES`: "lhs", "rhs", "lhs_scale" or "rhs_scale", as it is multiplied.
         kind: MLIR type of an element.
-        shape: As it lies in memory: (tiles of rows, tiles of K, …) with a layout, (workgroups' tiles, units of rows,
-            tiles of K, …) if that has units, else (rows, K/32, …).
+        shape: As it lies in memory: (tiles of rows, tiles of K, …) with a layout, (workgroups' tiles, inner tiles of
+            rows, tiles of K, …) if that has inner tiles, else (rows, K/32, …).
         layout: Entries of a `DataTiledLayout`, as in a report; None: row-major.
         rows, k: Size without padding; rows None: whole tiles.
 
@@ -84,8 +84,8 @@ def operand(
     index = OPERAND_NAMES.index(name)
     columns = k // MX_BLOCK if index >= LHS_SCALE else k
     tiled = None if layout is None else layout_from(dict(layout))
-    if tiled is not None and tiled.units is not None:
-        shape = (shape[0] * tiled.units[index % 2], *shape[2:])
+    if tiled is not None and tiled.inner_tiles is not None:
+        shape = (shape[0] * tiled.inner_tiles[index % 2], *shape[2:])
     values = numbers(data.reshape(shape[0], -1), kind)
     if tiled is None:
         return np.ascontiguousarray(values[:rows, :columns])

@@ -74,7 +74,7 @@ class TileSwizzle:
         shape[source_dim] = (dim, *shape[source_dim])
         return replace(self, expand_shape=tuple(shape), permutation=(at, *(p + (p >= at) for p in self.permutation)))
 
-    def over_units(self, rows: int, columns: int) -> TileSwizzle:
+    def over_inner_tiles(self, rows: int, columns: int) -> TileSwizzle:
         """Returns so many of these tiles as one: [rows, columns] become its outermost packed dimensions, even if 1."""
         first, second = self.expand_shape
         places = [p + 1 + (p >= len(first)) for p in self.permutation]

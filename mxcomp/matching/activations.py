@@ -12,8 +12,8 @@ from iree.compiler import ir
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import BLOCK
 from mxcomp.matching import blocks, gates, norms, quantiser
 from mxcomp.matching.decision import VERSIONS, decision_of
 from mxcomp.matching.elements import Index

@@ -41,13 +41,13 @@ def canonical_maps(batch: bool = False) -> list[ir.AffineMap]:
     return [ir.AffineMap.get(4 + batch, 0, [*first, *dims]) for dims in operands]
 
 
-def inner_tiled_loops(batch: bool, units: bool) -> tuple[list[ir.AffineMap], tuple[str, ...]]:
+def inner_tiled_loops(batch: bool, inner_tiles: bool) -> tuple[list[ir.AffineMap], tuple[str, ...]]:
     """Returns the indexing maps and iterator types of `iree_codegen.inner_tiled` on packed operands.
 
-    They are the canonical ones over tiles; with `units`, a workgroup's tiles of rows and columns have loops of their
-    own behind those: (batch,) m, n, um, un, ko, kb.
+    They are the canonical ones over tiles; with `inner_tiles`, a workgroup's tiles of rows and columns have loops of
+    their own behind those: (batch,) m, n, um, un, ko, kb.
     """
-    if not units:
+    if not inner_tiles:
         return canonical_maps(batch), canonical_iterators(batch)
     *first, m, n, um, un, ko, kb = (ir.AffineExpr.get_dim(i) for i in range(6 + batch))
     operands = ((m, um, ko, kb), (n, un, ko, kb), (m, um, ko), (n, un, ko), (m, n, um, un))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, LHS_SCALE
+from mxcomp.layout.inner_tiles import MFMA
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import ROWS
-from mxcomp.layout.units import MFMA
 from mxcomp.matching import quantiser, replacing
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import Index

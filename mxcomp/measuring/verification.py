@@ -18,7 +18,7 @@ from mxcomp import formats, pipeline
 from mxcomp.codes.decode import unpacked
 from mxcomp.errors import VerifyError
 from mxcomp.layout import ACC
-from mxcomp.layout.units import MFMA
+from mxcomp.layout.inner_tiles import MFMA
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.operands import SCALE_TYPE

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from iree.compiler import ir
 
 from mxcomp.ir.attention import padded
-from mxcomp.layout.units import BLOCK
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.matching import activations, blocks
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import build, graph

@@ -15,7 +15,7 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import func, rocdl, vector
 
-from mxcomp.layout.units import BLOCK, MFMA
+from mxcomp.layout.inner_tiles import BLOCK, MFMA
 from mxcomp.mlir import vectors
 from mxcomp.packing.block_quantiser import body_of, functions
 from mxcomp.ukernels.conversions import exponent, extended

@@ -22,7 +22,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, rocdl, vector
 
 from mxcomp.formats import ElementFormat, element_format
-from mxcomp.layout.units import BLOCK, MFMA
+from mxcomp.layout.inner_tiles import BLOCK, MFMA
 from mxcomp.matching.activations import CONVERTS, Activations
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import Compute, Node, Read

@@ -13,22 +13,23 @@ from collections.abc import Sequence
 from iree.compiler import ir
 
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
-from mxcomp.layout.units import LANES
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import build
 from mxcomp.packing import result_tiles, standing
 from mxcomp.packing.result_tiles import UNROLL, Launch
 
 _LOOPS = 12
-"""Tiles along M and N, units along both, groups, rows and values of a fragment; K tiles, and bytes of each operand."""
+"""Tiles along M and N, inner tiles along both, groups, rows and values of a fragment; K tiles, and bytes of each
+operand."""
 
 
 def flat(packed: Sequence[ir.Value], layout: DataTiledLayout) -> list[ir.Value]:
-    """Returns packed operands as bytes: [tiles, units, K tiles, bytes of a unit]."""
+    """Returns packed operands as bytes: [tiles, inner tiles, K tiles, bytes of an inner tile]."""
     found = []
     for index, value in enumerate(packed):
-        tiles, units, k_tiles, *_, size = build.static_sizes(value)
+        tiles, inner_tiles, k_tiles, *_, size = build.static_sizes(value)
         each = layout.intrinsics_k * LANES * (1 if index >= LHS_SCALE else size or 1)
-        found.append(build.bitcast(value, build.tensor_type((tiles, units, k_tiles, each), "i8")))
+        found.append(build.bitcast(value, build.tensor_type((tiles, inner_tiles, k_tiles, each), "i8")))
     return found
 
 
@@ -42,10 +43,10 @@ def accumulate(
     """
     count = len(each_rhs)
     *result, k, left, left_scale, right, right_scale = range(_LOOPS)
-    m, n, units_m, units_n, *_ = result
+    m, n, inner_m, inner_n, *_ = result
     rows, columns = (
-        [(m, units_m, k, each) for each in (left, left_scale)],
-        [(n, units_n, k, each) for each in (right, right_scale)],
+        [(m, inner_m, k, each) for each in (left, left_scale)],
+        [(n, inner_n, k, each) for each in (right, right_scale)],
     )
     inputs = [*lhs, *(value for rhs in each_rhs for value in rhs)]
     accs = [build.zero_filled(tiled, counts) for _ in each_rhs]

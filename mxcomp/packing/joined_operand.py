@@ -58,7 +58,7 @@ def joined(values: Sequence[ir.Value]) -> ir.Value:
 def parts(value: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], DataTiledLayout]:
     """Builds the operands that one is made of, if all of them are whole tiles, else none; and the layout of each.
 
-    Over units, that is the one of the most units that each of them is a multiple of.
+    Over inner tiles, that is the one of the most inner tiles that each of them is a multiple of.
     """
     bitcast = graph.producer(value)
     op = None if bitcast is None or bitcast.name not in BITCASTS else graph.producer(bitcast.operands[0])
@@ -66,9 +66,9 @@ def parts(value: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], Dat
         return [], layout
     all_rows, *inner = build.static_sizes(value)
     rows, own = [build.static_sizes(operand)[0] or 0 for operand in op.operands], layout
-    if layout.units is not None:
-        units_m, units_n = layout.units
-        own = layout.packed((units_m, gcd(units_n, *(count // layout.tile[1] for count in rows))))
+    if layout.inner_tiles is not None:
+        inner_m, inner_n = layout.inner_tiles
+        own = layout.packed((inner_m, gcd(inner_n, *(count // layout.tile[1] for count in rows))))
     is_whole = all(rows) and not any(count % own.workgroup_tile[1] for count in rows)
     if sum(rows) != all_rows or all_rows % layout.workgroup_tile[1] or not is_whole:
         return [], layout
@@ -77,8 +77,8 @@ def parts(value: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], Dat
 
 
 def packed(values: Sequence[ir.Value], layout: DataTiledLayout) -> ir.Value:
-    """Builds the packed operand of all of these, whose first dimension is tiles of rows, with a layout's units."""
+    """Builds the packed operand of all of these; the first dimension is tiles of rows, with their inner tiles."""
     shapes = [build.static_sizes(value) for value in values]
     kind = build.tensor_type([sum(shape[0] or 0 for shape in shapes), *shapes[0][1:]], build.element(values[0]))
     whole = tensor.ConcatOp(kind, 0, list(values)).result
-    return whole if layout.units is None else stored_operand.regrouped(whole, layout.units[1], [])
+    return whole if layout.inner_tiles is None else stored_operand.regrouped(whole, layout.inner_tiles[1], [])

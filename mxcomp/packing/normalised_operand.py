@@ -10,8 +10,8 @@ from iree.compiler.dialects import arith
 
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
+from mxcomp.layout.inner_tiles import INNER_ROWS, MFMA, STEPS
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import MFMA, STEPS, UNIT_ROWS
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.mlir import attributes, build, graph
@@ -28,16 +28,24 @@ from mxcomp.ukernels.normalised_rows import NormalisedRows
 def fits(found: Activations | str, layout: DataTiledLayout, sizes: RuntimeSizes) -> bool:
     """Returns whether a norm or attention is in front of so many rows of 16 bits, whose blocks a lane has whole."""
     problem = sizes.problem
-    if isinstance(found, str) or layout.units is None or layout.lhs_row_lines:
+    if isinstance(found, str) or layout.inner_tiles is None or layout.lhs_row_lines:
         return False
-    kind, is_unit = problem.types[LHS], layout.intrinsics_k == STEPS
+    kind, is_whole_inner_tile = problem.types[LHS], layout.intrinsics_k == STEPS
     if found.batches:
-        is_unit = is_unit and _is_whole(found.batches, layout, problem)
+        is_whole_inner_tile = is_whole_inner_tile and _is_whole(found.batches, layout, problem)
     elif found.norm is None:
-        is_unit = is_unit and bool(found.made) and problem.m == UNIT_ROWS and layout.units[LHS] == 1
+        is_whole_inner_tile = (
+            is_whole_inner_tile and bool(found.made) and problem.m == INNER_ROWS and layout.inner_tiles[LHS] == 1
+        )
     is_unstored = bool(found.batches) and problem.m is None  # attention bounds its queries, M what is packed
     fits_buffer = is_unstored or _most_rows(sizes) * (problem.k or 0) * found.bits // 8 <= MOST_BYTES
-    return is_unit and fits_buffer and found.bits == 16 and element_format(kind).bits == 4 and MFMA.holds_blocks(kind)
+    return (
+        is_whole_inner_tile
+        and fits_buffer
+        and found.bits == 16
+        and element_format(kind).bits == 4
+        and MFMA.holds_blocks(kind)
+    )
 
 
 def _most_rows(sizes: RuntimeSizes) -> int:
@@ -46,9 +54,9 @@ def _most_rows(sizes: RuntimeSizes) -> int:
 
 
 def _is_whole(batches: int, layout: DataTiledLayout, problem: Problem) -> bool:
-    """Returns whether heads of rows fill K tiles; of several batches, rows of each fill units, all of them tiles."""
+    """Returns whether heads of rows fill K tiles, and of several batches rows of each inner tiles, all tiles."""
     rows = problem.m or 0
-    is_filled = batches == 1 or (rows // batches % UNIT_ROWS == 0 and rows % layout.workgroup_tile[0] == 0)
+    is_filled = batches == 1 or (rows // batches % INNER_ROWS == 0 and rows % layout.workgroup_tile[0] == 0)
     return is_filled and (problem.k or 0) % layout.workgroup_tile[2] == 0
 
 
@@ -57,24 +65,24 @@ def pack(
 ) -> tuple[ir.Value, ir.Value]:
     """Returns elements and scales of LHS, packed as by `stored_operand.pack`.
 
-    `ranges` are the units of rows of workgroups' tiles, and for how many rows.
+    `ranges` are the inner tiles of rows of workgroups' tiles, and for how many rows.
     """
     norm, problem = found.norm, sizes.problem
     if found.made:
         return _by_maker(found, layout, sizes, ranges)
-    assert norm is not None and layout.units is not None
-    units, blocks = layout.units[LHS], (problem.k or 0) // problem.block
-    tiles = sizes.of(LHS).taken(units * UNIT_ROWS)
-    count = None if problem.m is None else units * -(-problem.m // (units * UNIT_ROWS))
+    assert norm is not None and layout.inner_tiles is not None
+    inner_tiles, blocks = layout.inner_tiles[LHS], (problem.k or 0) // problem.block
+    tiles = sizes.of(LHS).taken(inner_tiles * INNER_ROWS)
+    count = None if problem.m is None else inner_tiles * -(-problem.m // (inner_tiles * INNER_ROWS))
     vectors = tuple(build.element(value).width for value in norm.operands[1:])
     text = block_quantiser.text(found, blocks, in_order=True)
     kernel = NormalisedRows(problem.m, count, blocks, len(norm.sums), vectors, text)
     rows, *others = zip(norm.operands, kernel.inputs, strict=True)
     taken = [_words(*rows, sizes), *(build.bitcast(*each) for each in others)]
-    results = kernel.result_types(kernel.units, UNIT_ROWS)
-    of_units = [build.times(each, units) for each in tiles]
-    packed = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along, sizes=of_units)
-    return _as_packed(packed, layout, (kernel.units, kernel.tiles), of_units, tiles)
+    results = kernel.result_types(kernel.inner_tiles, INNER_ROWS)
+    of_tiles = [build.times(each, inner_tiles) for each in tiles]
+    packed = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along, sizes=of_tiles)
+    return _as_packed(packed, layout, (kernel.inner_tiles, kernel.tiles), of_tiles, tiles)
 
 
 def _words(rows: ir.Value, kind: ir.RankedTensorType, sizes: RuntimeSizes) -> ir.Value:
@@ -92,10 +100,12 @@ def _by_maker(
     """Returns the same by the kernels that make the rows, of which one runs."""
     tiles = sizes.of(LHS).taken(layout.workgroup_tile[0])
     rows, _, k_tile = layout.workgroup_tile
-    problem, of_units = sizes.problem, [build.times(each, rows // UNIT_ROWS) for each in tiles]
-    units = None if problem.m is None else -(-problem.m // rows) * rows // UNIT_ROWS
-    padding = [(each * UNIT_ROWS, most) for each, most in ranges] or [(UNIT_ROWS if found.batches > 1 else rows, None)]
-    first, *others = [_made_by(each, found, problem, units, of_units, padding) for each in found.made]
+    problem, of_tiles = sizes.problem, [build.times(each, rows // INNER_ROWS) for each in tiles]
+    inner_tiles = None if problem.m is None else -(-problem.m // rows) * rows // INNER_ROWS
+    padding = [(each * INNER_ROWS, most) for each, most in ranges] or [
+        (INNER_ROWS if found.batches > 1 else rows, None)
+    ]
+    first, *others = [_made_by(each, found, problem, inner_tiles, of_tiles, padding) for each in found.made]
     packed = first
     for other in others:
         assert found.choice is not None
@@ -103,25 +113,25 @@ def _by_maker(
         packed = [arith.SelectOp(found.choice.operands[0], *each).result for each in pairs]
         for each in packed:
             each.owner.attributes[VERSIONS] = ir.UnitAttr.get()
-    return _as_packed(packed, layout, (units, (problem.k or 0) // k_tile), of_units, tiles)
+    return _as_packed(packed, layout, (inner_tiles, (problem.k or 0) // k_tile), of_tiles, tiles)
 
 
 def _made_by(
-    maker: ir.Operation, found: Activations, problem: Problem, units: int | None, sizes: Sequence[ir.Value],
+    maker: ir.Operation, found: Activations, problem: Problem, inner_tiles: int | None, sizes: Sequence[ir.Value],
     padding: Padding,
 ) -> list[ir.Value]:  # fmt: skip
-    """Returns units of packed rows of the kernel that makes them.
+    """Returns inner tiles of packed rows of the kernel that makes them.
 
-    Its workgroups have K tiles of each row, in order, or units of rows of a head.
+    Its workgroups have K tiles of each row, in order, or inner tiles of rows of a head.
     """
     entries = attributes.to_python(maker.attributes[PACKS])
     module = ir.Module.parse(entries["text"])
     function, *_ = (view.operation for view in module.body.operations)
     kinds = [ir.RankedTensorType(each) for each in function.attributes["function_type"].value.results]
     blocks = (problem.k or 0) // problem.block
-    along: dict[int, int | None] = {0: blocks // kinds[0].shape[1], 2: UNIT_ROWS}
+    along: dict[int, int | None] = {0: blocks // kinds[0].shape[1], 2: INNER_ROWS}
     if found.batches:
-        along = {0: entries["heads"], 1: units and units // found.batches}
+        along = {0: entries["heads"], 1: inner_tiles and inner_tiles // found.batches}
     results = [build.tensor_type([along.get(i, size) for i, size in enumerate(kind.shape)], "i8") for kind in kinds]
     completed = _Completed(function, block_quantiser.text(found, blocks, True, padding if found.batches else ()))
     operands = list(maker.operands)[: -len(maker.results)]
@@ -141,18 +151,18 @@ def _as_packed(
     packed: Sequence[ir.Value],
     layout: DataTiledLayout,
     outer: tuple[int | None, int],
-    units: Sequence[ir.Value] = (),
+    inner_tiles: Sequence[ir.Value] = (),
     tiles: Sequence[ir.Value] = (),
 ) -> tuple[ir.Value, ir.Value]:
     """Returns elements and scales of so many tiles with the dimensions of packed operands.
 
-    `units` are the dynamic sizes that both have, `tiles` those that they get.
+    `inner_tiles` are the dynamic sizes that both have, `tiles` those that they get.
     """
     shapes = [layout.multiplied_shape(i, layout.packed_shape(i, outer)) for i in (LHS, LHS + LHS_SCALE)]
     elements, scales = packed
     stored = build.tensor_type((*shapes[0][:-1], CODE_BYTES), "i8")
     scale = build.tensor_type(shapes[1], "f8E8M0FNU")
-    return build.bitcast(elements, stored, units, tiles), build.bitcast(scales, scale, units, tiles)
+    return build.bitcast(elements, stored, inner_tiles, tiles), build.bitcast(scales, scale, inner_tiles, tiles)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Packing:
         index: Its number.
         layout: Where tiles lie.
         transposed: RHS is multiplied in the place of LHS.
-        rows: The units of rows that LHS is padded to, besides what the layout says, and up to how many rows.
+        rows: The inner tiles of rows that LHS is padded to, besides what the layout says, and up to how many rows.
     """
 
     index: int | None

@@ -30,8 +30,8 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes import packed, truncate
 from mxcomp.formats import UNLOADABLE
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.layout.swizzle import ROWS
-from mxcomp.layout.units import LANES
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.elements import Index, UntraceableError
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside, is_repeated

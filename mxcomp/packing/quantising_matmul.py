@@ -6,10 +6,10 @@
         ins(%x, %rhs, %rhs_scales : tensor<64x16xi32>, tensor<8x2x4x1024xi8>, tensor<8x2x256xi8>)
         outs(%zero : tensor<8x4x16x4xf32>)
 
-No operation has such operands, so a generic is a placeholder for it: IREE sees its loops over units of the result, for
-each of which it needs all of the activations, and one unit of the RHS. The ukernel replaces it before its body is
-compiled. IREE drops loops with a single iteration, and with them the tiling of the others; there are none, as the
-number of K tiles is not visible to it.
+No operation has such operands, so a generic is a placeholder for it: IREE sees its loops over inner tiles of the
+result, for each of which it needs all of the activations, and one inner tile of the RHS. The ukernel replaces it before
+its body is compiled. IREE drops loops with a single iteration, and with them the tiling of the others; there are none,
+as the number of K tiles is not visible to it.
 
 With a norm in front rows come as they are before it, and what they are multiplied by, and the like, behind them.
 
@@ -29,8 +29,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
 from mxcomp.layout import ACC, LHS, RHS, DataTiledLayout
+from mxcomp.layout.inner_tiles import BLOCK, LANES
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import BLOCK, LANES
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.norms import Norm
 from mxcomp.mlir import build
@@ -144,16 +144,16 @@ def accumulate(
     kernel of its `own`.
     """
     is_shared = problem.batch and tiles is None and len(build.static_sizes(inputs[LHS])) == _RANK
-    units_m, of_workgroup = layout.units or (1, 1)
-    in_tiles, batch, inner = tiles is not None, len(problem.batch), fragment(units_m)
+    inner_m, of_workgroup = layout.inner_tiles or (1, 1)
+    in_tiles, batch, inner = tiles is not None, len(problem.batch), fragment(inner_m)
     outer = build.static_sizes(inputs[LHS])[:1] if in_tiles else list(problem.batch)
     kind = build.tensor_type((*outer, build.static_sizes(inputs[RHS])[batch], *inner), problem.types[ACC])
     accs = [build.zero_filled(kind, tiles or ()) for _ in range(count)]
-    unit, parallel = len(outer), len(outer) + 1 + len(inner)
-    first, of_weights = list(range(unit)), list(range(batch))
+    inner_tile, parallel = len(outer), len(outer) + 1 + len(inner)
+    first, of_weights = list(range(inner_tile)), list(range(batch))
     block, activation, k, step, byte, scale = range(parallel, parallel + 6)
     of_vectors = ([parallel + 6 + 2 * i + j for j in range(2)] for i in range(len(of_norm)))
-    weights = [*of_weights, unit, k, step, byte], [*of_weights, unit, k, scale]
+    weights = [*of_weights, inner_tile, k, step, byte], [*of_weights, inner_tile, k, scale]
     dims = [
         [*([] if is_shared else first), block, activation],
         *of_vectors,
@@ -171,18 +171,18 @@ def accumulate(
         op.attributes[KERNEL] = ir.StringAttr.get(block_quantiser.completed_text(own, quantiser))
     if tiles is not None:
         return [_in_tiles(value, tiled, tiles) for value in op.results]
-    return [_expanded(value, tiled, units_m, batch) for value in op.results]
+    return [_expanded(value, tiled, inner_m, batch) for value in op.results]
 
 
 def _in_tiles(value: ir.Value, tiled: ir.RankedTensorType, tiles: list[ir.Value]) -> ir.Value:
-    """Returns a result as accumulator tiles [tiles along M, units along N, units along M, 1, groups, lanes, values]."""
+    """Returns a result as accumulators [tiles along M, inner tiles along N and M, 1, groups, lanes, values]."""
     groups = [[0], [1], [2, 3], *_OF_TILE]
     return tensor.ExpandShapeOp(tiled, value, groups, tiles, list(tiled.shape)).result
 
 
-def _expanded(value: ir.Value, tiled: ir.RankedTensorType, units_m: int, batch: int) -> ir.Value:
-    """Returns a result as accumulator tiles [(batch,) 1, units along N, units along M, 1, groups, lanes, values]."""
-    groups = [[0, 1, 2, 3]] if units_m == 1 else [[0, 1], [2, 3]]
+def _expanded(value: ir.Value, tiled: ir.RankedTensorType, inner_m: int, batch: int) -> ir.Value:
+    """Returns a result as accumulators [(batch,) 1, inner tiles along N and M, 1, groups, lanes, values]."""
+    groups = [[0, 1, 2, 3]] if inner_m == 1 else [[0, 1], [2, 3]]
     groups = [*([i] for i in range(batch)), *([batch + i for i in group] for group in [*groups, *_OF_TILE])]
     return tensor.ExpandShapeOp(tiled, value, groups, [], list(tiled.shape)).result
 
@@ -192,7 +192,7 @@ _OF_TILE = [[4], [5], [6]]
 
 
 def result(problem: Problem, layout: DataTiledLayout, columns: int | None, in_tiles: bool = False) -> ResultTiles:
-    """Returns the result by units along N, `columns`, as nothing could be fused behind tiles of workgroups."""
-    units_m, _ = layout.units or (1, 1)
-    layout, rows = replace(layout, units=(units_m, 1)), None if in_tiles else 1
+    """Returns the result by inner tiles along N, `columns`, as nothing could be fused behind tiles of workgroups."""
+    inner_m, _ = layout.inner_tiles or (1, 1)
+    layout, rows = replace(layout, inner_tiles=(inner_m, 1)), None if in_tiles else 1
     return ResultTiles(problem, layout, transposed=False, columns=columns, rows=rows)

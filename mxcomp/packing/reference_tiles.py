@@ -59,7 +59,7 @@ def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: 
     shape, taken = build.static_sizes(value), tiles
     batch = len(shape) - len(layout.multiplied_shape(operand, layout.packed_shape(operand, (None, None))))
     outer = shape[: batch + 2]
-    if layout.units is not None:
+    if layout.inner_tiles is not None:
         count, units, columns = shape[batch : batch + 3]
         outer = [*shape[:batch], count and count * (units or 1), columns]
         tiles = _scaled(tiles, [count, columns], [units or 1, 1])

@@ -10,10 +10,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, iree_codegen, tensor
 
 from mxcomp.layout import ACC, DataTiledLayout
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
 from mxcomp.layout.swizzle import COLUMNS, ROWS
-from mxcomp.layout.units import LANES
 from mxcomp.matching import gathers
 from mxcomp.matching.canonical import inner_tiled_loops
 from mxcomp.mlir import attributes, build, linalg
@@ -159,7 +159,7 @@ def accumulate(
 ) -> ir.Value:
     """Returns `iree_codegen.inner_tiled` on packed operands."""
     batch = bool(problem.batch)
-    maps, iterators = inner_tiled_loops(batch, layout.units is not None)
+    maps, iterators = inner_tiled_loops(batch, layout.inner_tiles is not None)
     op = iree_codegen.InnerTiledOp(
         packed,
         [acc],

@@ -19,12 +19,12 @@ from mxcomp.packing.stored_operand import Dynamic
 class RuntimeSizes:
     """A problem as it is multiplied; `values` are the dynamic ones of its M and N, and of its K in blocks.
 
-    Where a dynamic M has versions, `units` are the units of rows that LHS is padded to.
+    Where a dynamic M has versions, `inner_tiles` are the inner tiles of rows that LHS is padded to.
     """
 
     problem: Problem
     values: dict[str, ir.Value]
-    units: ir.Value | None = None
+    inner_tiles: ir.Value | None = None
 
     @property
     def rows_and_columns(self) -> list[ir.Value | None]:
@@ -34,7 +34,7 @@ class RuntimeSizes:
     def of(self, operand: int) -> Dynamic:
         """Returns the sizes that index operand 0 … 3."""
         rows = self.values.get("mn"[operand % 2])
-        return Dynamic(rows, self.values.get("k"), self.units if operand in (LHS, LHS_SCALE) else None)
+        return Dynamic(rows, self.values.get("k"), self.inner_tiles if operand in (LHS, LHS_SCALE) else None)
 
 
 class TileCounts:
@@ -45,8 +45,8 @@ class TileCounts:
         m, n, k = layout.workgroup_tile
         steps = {"m": m, "n": n, "k": k // layout.shape.block}
         self.counts = {axis: build.ceildiv(value, steps[axis]) for axis, value in sizes.values.items()}
-        if sizes.units is not None and layout.units is not None:
-            self.counts["m"] = _tiles(sizes.units, layout.units[0])
+        if sizes.inner_tiles is not None and layout.inner_tiles is not None:
+            self.counts["m"] = _tiles(sizes.inner_tiles, layout.inner_tiles[0])
         if has_all_rows:
             self.counts.pop("m", None)
 
@@ -56,15 +56,15 @@ class TileCounts:
         return [self.counts[axis] for axis in axes if axis in self.counts]
 
 
-def _tiles(units: ir.Value, each: int) -> ir.Value:
-    """Returns the number of whole tiles of so many units each; 0 is possible where another version runs."""
-    known = assumed(units)
+def _tiles(inner_tiles: ir.Value, each: int) -> ir.Value:
+    """Returns the number of whole tiles of so many inner tiles each; 0 is possible where another version runs."""
+    known = assumed(inner_tiles)
     assert known is not None
-    return assume(build.floordiv(units, each), Range(0, known.high // each))
+    return assume(build.floordiv(inner_tiles, each), Range(0, known.high // each))
 
 
-def padded_units(rows: ir.Value, unit: int, steps: Sequence[tuple[int | None, int]]) -> ir.Value:
-    """Returns the units of rows that LHS is padded to: a multiple of so many for each range of rows."""
+def padded_inner_tiles(rows: ir.Value, unit: int, steps: Sequence[tuple[int | None, int]]) -> ir.Value:
+    """Returns the inner tiles of rows that LHS is padded to: a multiple of so many for each range of rows."""
     known = assumed(rows)
     assert known is not None
     padded = [(max_m, build.times(build.ceildiv(rows, unit * step), step)) for max_m, step in steps]
@@ -78,8 +78,8 @@ def guarded(operands: list[ir.Value], problem: Problem, limits: Mapping[str, int
 
     Code generation relies on both: limits are what buffer offsets can reach. A result may have a limit of bytes.
     """
-    units = {"m": 1, "n": 1, "k": problem.block}
-    values = {axis: _guarded(axis, operands, limits.get(axis, 0), units[axis]) for axis in problem.dynamic}
+    steps = {"m": 1, "n": 1, "k": problem.block}
+    values = {axis: _guarded(axis, operands, limits.get(axis, 0), steps[axis]) for axis in problem.dynamic}
     if "bytes" in limits:
         _guard_result(problem.matrices, values, limits["bytes"])
     return RuntimeSizes(problem, values)

@@ -18,7 +18,7 @@ from typing import Protocol
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
-from mxcomp.layout.units import LANES
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import attributes, build, graph
 

@@ -62,10 +62,10 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     """Packs operand 0 … 3 of a scaled matmul, padding with zeros.
 
     `source` has shape [(batch,) rows, K/32, 32] (elements) or [(batch,) rows, K/32] (scales), or is a gather of that
-    shape. The result has shape [(batch,) row tiles, K tiles, (1,) *packed tile], or, with units, [(batch,) workgroups'
-    tiles of rows, units of rows, K tiles, (1,) *packed tile]; elements are in bytes, which dispatches can take, the
-    innermost dimension as large as 32 of them; `elements` gives them their type. With `regions`, packing is a dispatch
-    of its own, unless the source is constant.
+    shape. The result has shape [(batch,) row tiles, K tiles, (1,) *packed tile], or, with inner tiles, [(batch,)
+    workgroups' tiles of rows, inner tiles of rows, K tiles, (1,) *packed tile]; elements are in bytes, which dispatches
+    can take, the innermost dimension as large as 32 of them; `elements` gives them their type. With `regions`, packing
+    is a dispatch of its own, unless the source is constant.
     """
     *batch, height, blocks = static_sizes(source)[: -1 if operand in (LHS, RHS) else None]
     element = str(ir.RankedTensorType(source.type).element_type)
@@ -96,13 +96,13 @@ def pack(source: ir.Value, layout: DataTiledLayout, operand: int, dynamic: Dynam
     return build.bitcast(region.results[0], build.tensor_type(shape, element), tiles, taken)
 
 
-def regrouped(packed: ir.Value, units: int, tiles: list[ir.Value]) -> ir.Value:
-    """Returns an operand packed in units, in groups of so many along its rows. `tiles` are its outer sizes where
+def regrouped(packed: ir.Value, inner_tiles: int, tiles: list[ir.Value]) -> ir.Value:
+    """Returns an operand packed in inner tiles, in groups of so many along its rows. `tiles` are its outer sizes where
     dynamic."""
     kind = ir.RankedTensorType(packed.type)
     rows, each, *others = static_sizes(packed)
-    count = None if rows is None else rows * (each or 1) // units
-    return build.bitcast(packed, build.tensor_type((count, units, *others), str(kind.element_type)), None, tiles)
+    count = None if rows is None else rows * (each or 1) // inner_tiles
+    return build.bitcast(packed, build.tensor_type((count, inner_tiles, *others), str(kind.element_type)), None, tiles)
 
 
 def elements(packed: ir.Value, element: str, tiles: list[ir.Value]) -> ir.Value:

@@ -36,7 +36,8 @@ class Site:
         index: Its number among those that are recognised.
         result: The type of an element as it is stored, behind what is fused.
         is_gathered: An operand is stored in another order.
-        is_symmetric: LHS and RHS may be one tensor, which ukernels over units, and row-major ones, cannot be given.
+        is_symmetric: LHS and RHS may be one tensor, which ukernels over inner tiles, and row-major ones, cannot be
+        given.
         siblings: Other problems of the same LHS, which are to share its packing, and bytes of their results' elements.
         partner: The index of the other one, where two are gate and up of a gated MLP.
         experts: How many matrices its RHS is chosen from, where its kernel may read them through ids.

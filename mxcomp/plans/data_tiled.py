@@ -59,7 +59,12 @@ def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
     note = _why(ranked, problem.m)
     if entry is not None:
         ukernel, note = entry.ukernel, entry.note
-    if site.is_symmetric and ukernel is not None and ukernel.layout is not None and ukernel.layout.units is not None:
+    if (
+        site.is_symmetric
+        and ukernel is not None
+        and ukernel.layout is not None
+        and ukernel.layout.inner_tiles is not None
+    ):
         reason, ukernel = f"{ukernel.name}: LHS and RHS may be one tensor", None
     if ukernel is not None and ukernel.layout is not None:
         is_ranked = bool(ranked) and ukernel is ranked[0].ukernel

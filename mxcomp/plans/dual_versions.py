@@ -129,7 +129,7 @@ def _packed(plan: Tiled, site: Site, size: int, registry: Registry) -> Sequence[
 
 
 def is_packed_alike(one: Tiled, other: Tiled) -> bool:
-    """Returns whether both take operands that are packed once, in groups of as many units as each takes."""
+    """Returns whether both take operands that are packed once, in groups of as many inner tiles as each takes."""
     layouts = one.layout.packed((1, 1)), other.layout.packed((1, 1))
     steps = {layout.workgroup_tile[2] for layout in layouts}
-    return layouts[0] == layouts[1] and len(steps) == 1 and COLUMNS % (one.layout.units or (1, 1))[RHS] == 0
+    return layouts[0] == layouts[1] and len(steps) == 1 and COLUMNS % (one.layout.inner_tiles or (1, 1))[RHS] == 0

@@ -14,8 +14,8 @@ from statistics import geometric_mean
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, RHS
+from mxcomp.layout.inner_tiles import INNER_ROWS
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import UNIT_ROWS
 from mxcomp.matching.activations import Activations
 from mxcomp.options import FASTEST, OFF, ON
 from mxcomp.plans.context import Choice, Context, Site
@@ -86,7 +86,12 @@ def _versions(plan: Plan, problem: Problem) -> Sequence[tuple[int | None, Tiled]
     if isinstance(plan, MultiM):
         return () if isinstance(plan.versions[0][1], FusedQuant) else plan.versions
     is_one = type(plan) is DataTiled and plan.ukernel is not None and problem.m is None and not problem.batch
-    if not is_one or not isinstance(plan, DataTiled) or plan.layout.units is None or plan.layout.shape.m != UNIT_ROWS:
+    if (
+        not is_one
+        or not isinstance(plan, DataTiled)
+        or plan.layout.inner_tiles is None
+        or plan.layout.shape.m != INNER_ROWS
+    ):
         return ()
     alone = replace(plan, note=None, limits={})
     return (quantising.MOST_ROWS, alone), (None, alone)
@@ -115,13 +120,13 @@ def _candidate(site: Site, first: Tiled, context: Context) -> _Candidate | str:
 
 
 def _fits(instance: quantising.Instance, found: Activations, at: Iterable[Problem], first: Tiled) -> bool:
-    """Returns whether an instance takes such activations, and the RHS in units of the other versions."""
+    """Returns whether an instance takes such activations, and the RHS in inner tiles of the other versions."""
     element, layouts = instance.elements[RHS], (instance.layout, first.layout)
     mine, theirs = (layout.packed((1, 1)).packing(RHS, element) for layout in layouts)
-    units = sorted((layout.units or (1, 1))[RHS] for layout in layouts)
-    is_in_units = mine == theirs and units[1] % units[0] == 0
-    is_in_units &= instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2]
-    return is_in_units and all(takes(instance, each, found.bits) for each in at)
+    inner_tiles = sorted((layout.inner_tiles or (1, 1))[RHS] for layout in layouts)
+    fits_inner_tiles = mine == theirs and inner_tiles[1] % inner_tiles[0] == 0
+    fits_inner_tiles &= instance.layout.workgroup_tile[2] == first.layout.workgroup_tile[2]
+    return fits_inner_tiles and all(takes(instance, each, found.bits) for each in at)
 
 
 def _proposed(candidate: _Candidate, plan: Plan, limit: int) -> Proposal | str:

@@ -61,7 +61,7 @@ class HiddenVersions(PackedHidden, MultiM):
         both = [(rows.max_m, plan, following.at(rows.points[-1])) for rows, plan in zip(RANGES, made, strict=True)]
         own = last_of_runs(((max_m, plan) for max_m, plan, _ in both), lambda each: each[1].ukernel)
         theirs = last_of_runs(both, lambda each: (each[1].ukernel, each[2].ukernel))
-        steps = tuple(_units(plan) for _, plan, _ in theirs)
+        steps = tuple(_inner_tiles(plan) for _, plan, _ in theirs)
         others = MultiM.of_versions([(max_m, plan) for max_m, _, plan in theirs], steps=steps)
         packing = cls.of_versions(own, packs_for=behind.index).bounded(gate.problem, context.options)
         taking = others.bounded(behind.problem, context.options)
@@ -95,30 +95,32 @@ class HiddenVersions(PackedHidden, MultiM):
 
 
 def _following(behind: Site, context: Context) -> MultiM | None:
-    """Returns kernels of the matmul behind by ranges, whose units of rows are parts of those that are packed."""
+    """Returns kernels of the matmul behind by ranges, whose inner tiles of rows are parts of those that are packed."""
     problem, size = behind.problem, behind.result_bytes
     ranked = fastest(problem, context.registry, context.options, size)
     plain = [each for each in ranked if each.ukernel.layout is not None and is_plain(each.ukernel.layout)]
-    found = versions.choose(versions.Ranked(problem, [each for each in plain if _units(each.ukernel) in _PARTS], size))
+    found = versions.choose(
+        versions.Ranked(problem, [each for each in plain if _inner_tiles(each.ukernel) in _PARTS], size)
+    )
     if found is None:
         return None
     return MultiM.of_versions([(max_m, DataTiled().by(each.ukernel, each.order)) for max_m, each in found.kernels])
 
 
 _PARTS = (1, 2, 4, 8, 16)
-"""Units of rows of which whole numbers are those of a larger tile."""
+"""Inner tiles of rows of which whole numbers are those of a larger tile."""
 
 
-def _units(of: Tiled | Ukernel) -> int:
-    return ((of.layout and of.layout.units) or (1, 1))[LHS]
+def _inner_tiles(of: Tiled | Ukernel) -> int:
+    return ((of.layout and of.layout.inner_tiles) or (1, 1))[LHS]
 
 
 def _fastest(rows: Range, problem: Problem, following: MultiM, context: Context) -> PackedHidden | None:
     """Returns the fastest plan of gate and up for a range."""
-    at, least = [replace(problem, m=m) for m in rows.points], _units(following.at(rows.points[-1]))
+    at, least = [replace(problem, m=m) for m in rows.points], _inner_tiles(following.at(rows.points[-1]))
     found = list[tuple[float, PackedHidden]]()
     for instance in hidden.INSTANCES:
-        is_known = instance.plain.name in context.registry.ukernels and instance.tile.units[LHS] % least == 0
+        is_known = instance.plain.name in context.registry.ukernels and instance.tile.inner_tiles[LHS] % least == 0
         if is_known and all(map(instance.covers, at)):
             plan = PackedHidden.by_instance(instance)
             us = [cost for each in at if (cost := plan.cost(each, 1, context.registry)) is not None]

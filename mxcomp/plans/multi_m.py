@@ -21,7 +21,7 @@ from mxcomp.mlir import build, graph
 from mxcomp.options import FASTEST, Options
 from mxcomp.packing import stored_operand
 from mxcomp.packing.packer import Packing, part_location
-from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, padded_units
+from mxcomp.packing.runtime_sizes import RuntimeSizes, TileCounts, padded_inner_tiles
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
@@ -37,7 +37,8 @@ from mxcomp.selection.ranking import fastest
 class MultiM(Tiled):
     """Plans by the most rows that they are for, ascending; the last, for all others, has this plan's own entries.
 
-    LHS is padded to multiples of so many units of rows as `steps` says of each; by default of what its kernel takes.
+    LHS is padded to multiples of so many inner tiles of rows as `steps` says of each; by default of what its kernel
+    takes.
     """
 
     plan: str = "multi_m"
@@ -104,15 +105,15 @@ class MultiM(Tiled):
 
     @property
     def packing(self) -> Packing:
-        """RHS has a multiple of each version's columns, rows are in single units; the padding differs."""
-        columns = max((each.layout.units or (1, 1))[RHS] for _, each in self.versions)
+        """RHS has a multiple of each version's columns, rows are in single inner tiles; the padding differs."""
+        columns = max((each.layout.inner_tiles or (1, 1))[RHS] for _, each in self.versions)
         rows = tuple((step, most) for most, step in versions.last_of_runs(self._padding, lambda each: each[1]))
         return Packing(self.index, self.layout.packed((1, columns)), rows=rows)
 
     @property
     def _padding(self) -> Sequence[tuple[int | None, int]]:
-        """The numbers that units of LHS are multiples of, by the most rows."""
-        steps = self.steps or [(each.layout.units or (1, 1))[LHS] for _, each in self.versions]
+        """The numbers that inner tiles of LHS are multiples of, by the most rows."""
+        steps = self.steps or [(each.layout.inner_tiles or (1, 1))[LHS] for _, each in self.versions]
         return [(max_m, step) for (max_m, _), step in zip(self.versions, steps, strict=True)]
 
     @property
@@ -139,7 +140,7 @@ class MultiM(Tiled):
     def padded(self, sizes: RuntimeSizes) -> RuntimeSizes:
         if self._is_fused:
             return sizes
-        return replace(sizes, units=padded_units(sizes.values["m"], self.layout.tile[0], self._padding))
+        return replace(sizes, inner_tiles=padded_inner_tiles(sizes.values["m"], self.layout.tile[0], self._padding))
 
     def result(self, matmul: Matmul) -> ir.Value:
         def dispatch(number: int, padding: ir.Location | None) -> ir.Value:
@@ -164,14 +165,14 @@ class MultiM(Tiled):
         return build.for_at_most(made[::-1], matmul.sizes.values["m"], VERSIONS)
 
     def taken(self, matmul: Matmul, number: int, padding: ir.Location | None) -> Matmul:
-        """Returns a matmul as a version takes it, in its units.
+        """Returns a matmul as a version takes it, in its inner tiles.
 
         With `padding` activations are in tiles.
         """
         max_m, plan = self.versions[number]
-        counts, units = TileCounts(matmul.sizes, plan.layout), plan.layout.units or (1, 1)
+        counts, inner_tiles = TileCounts(matmul.sizes, plan.layout), plan.layout.inner_tiles or (1, 1)
         packed = {
-            i: stored_operand.regrouped(_made_for(value, max_m), units[i % 2], counts.of(i))
+            i: stored_operand.regrouped(_made_for(value, max_m), inner_tiles[i % 2], counts.of(i))
             for i, value in zip(self.packs, matmul.packed, strict=True)
         }
         if isinstance(plan, FusedQuant):

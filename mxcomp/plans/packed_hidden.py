@@ -18,9 +18,9 @@ from typing import ClassVar, Self
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.inner_tiles import BLOCK, BLOCKS, INNER_ROWS, SCALE, STEPS
 from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import BLOCK, BLOCKS, SCALE, STEPS, UNIT_ROWS
 from mxcomp.matching import activations, replacing, requantise_chains
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of
@@ -187,8 +187,11 @@ class PackedHidden(Joint):
             spec, taken, spec.results(is_whole=True), spec.threads, along=spec.along,
             llvm_func_attrs=self.llvm_func_attrs, sizes=tiles,
         )  # fmt: skip
-        units = None if tiles else _units(matmul.problem, self.layout)
-        outer, counts = (units, -(-spec.blocks // (STEPS * BLOCKS))), [matmul.sizes.units] if matmul.sizes.units else []
+        inner_tiles = None if tiles else _inner_tiles(matmul.problem, self.layout)
+        outer, counts = (
+            (inner_tiles, -(-spec.blocks // (STEPS * BLOCKS))),
+            [matmul.sizes.inner_tiles] if matmul.sizes.inner_tiles else [],
+        )
         elements, scales = packed
         scales = build.bitcast(scales, build.tensor_type(static_sizes(scales), SCALE), tiles)
         layout = found.packing.layout
@@ -313,7 +316,7 @@ def _fastest(behind: Site, pair: tuple[Site, Site], choice: Choice) -> Found | N
 def _by(instance: hidden.Instance, behind: Site, gate: Site, choice: Choice) -> Found | None:
     """Returns the plans with an instance for gate and up."""
     context, registry, problem = choice.context, choice.context.registry, gate.problem
-    following = _following(behind, _units(problem, instance.layout), choice)
+    following = _following(behind, _inner_tiles(problem, instance.layout), choice)
     if not instance.covers(problem) or instance.plain.name not in registry.ukernels or following is None:
         return None
     us, behind_us = _us(instance, problem, registry), following.cost(behind.problem, behind.result_bytes, registry)
@@ -337,12 +340,13 @@ def _quantising_us(plan: Plan, site: Site, context: Context) -> float:
     return own + fused_norm_us(found, instance, context, 1) if plan.norm and instance is not None else own
 
 
-def _following(behind: Site, units: int, choice: Choice) -> Tiled | None:
-    """Returns the plan of the matmul behind whose LHS is packed in so many units: the one it has, or the fastest."""
+def _following(behind: Site, inner_tiles: int, choice: Choice) -> Tiled | None:
+    """Returns the plan of the matmul behind whose LHS is packed in so many inner tiles: the one it has, or the
+    fastest."""
     context, problem = choice.context, behind.problem
 
     def fits(layout: DataTiledLayout) -> bool:
-        return is_plain(layout) and _units(problem, layout) == units
+        return is_plain(layout) and _inner_tiles(problem, layout) == inner_tiles
 
     before = choice.plans[behind.index]
     if type(before) in (DataTiled, SplitK) and isinstance(before, Tiled) and fits(before.layout):
@@ -356,13 +360,13 @@ def _following(behind: Site, units: int, choice: Choice) -> Tiled | None:
 
 def is_plain(layout: DataTiledLayout) -> bool:
     """Returns whether elements of an LHS lie as they are packed here."""
-    return layout.units is not None and layout.intrinsics_k == STEPS and not layout.lhs_row_lines
+    return layout.inner_tiles is not None and layout.intrinsics_k == STEPS and not layout.lhs_row_lines
 
 
-def _units(problem: Problem, layout: DataTiledLayout) -> int:
-    """Returns the units along M of a packed LHS."""
-    units_m, _ = layout.units or (1, 1)
-    return -(-(problem.m or 0) // (units_m * UNIT_ROWS)) * units_m
+def _inner_tiles(problem: Problem, layout: DataTiledLayout) -> int:
+    """Returns the inner tiles along M of a packed LHS."""
+    inner_m, _ = layout.inner_tiles or (1, 1)
+    return -(-(problem.m or 0) // (inner_m * INNER_ROWS)) * inner_m
 
 
 def _us(instance: hidden.Instance, problem: Problem, registry: Registry) -> float | None:

@@ -1,6 +1,6 @@
 """The plan of a ukernel that reads LHS, or RHS in its place, row-major as it is stored, while all else is packed.
 
-In the dispatch of the matmul, units of LHS as they would be packed, for which IREE tiles:
+In the dispatch of the matmul, inner tiles of LHS as they would be packed, for which IREE tiles:
 
     %a = iree_tensor_ext.bitcast %rows : tensor<10000x8192xi8> -> tensor<10000x16384xf4E2M1FN>
     %u = linalg.generic … tensor.extract %a[%row, %k] -> tensor<40x16x32x1x4x4x16x32xf4E2M1FN>
@@ -77,19 +77,22 @@ class RowOperand(Tiled):
 
     def elements(self, matmul: Matmul, counts: TileCounts) -> list[ir.Value]:
         first, *others = matmul.packed
-        units = self._units(first, matmul.problem)
+        inner_tiles = self._inner_tiles(first, matmul.problem)
         each = enumerate(others, start=1)
-        return [units, *(stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in each)]
+        return [
+            inner_tiles,
+            *(stored_operand.elements(value, matmul.problem.types[i], counts.of(i)) for i, value in each),
+        ]
 
-    def _units(self, stored: ir.Value, problem: Problem) -> ir.Value:
-        """Returns units of LHS from its bytes, in the region of a dispatch; rows of padding repeat the last."""
+    def _inner_tiles(self, stored: ir.Value, problem: Problem) -> ir.Value:
+        """Returns inner tiles of LHS from its bytes, in the region of a dispatch; rows of padding repeat the last."""
         swizzle, element = self.layout.packing(LHS), problem.types[LHS]
         outer = [swizzle.tiles(dim, size) for dim, size in enumerate((problem.m, (problem.k or 0) // problem.block))]
         shape = self.layout.multiplied_shape(LHS, self.layout.packed_shape(LHS, outer))
-        _, of_tile, _, _, steps, blocks, of_unit, inner = (size or 1 for size in shape)
+        _, of_tile, _, _, steps, blocks, of_inner_tile, inner = (size or 1 for size in shape)
         elements = build.bitcast(stored, build.tensor_type((problem.m, problem.k), element))
-        tile, unit, k_tile, _, step, block, row, within = (ir.AffineExpr.get_dim(i) for i in range(len(shape)))
-        row = (tile * of_tile + unit) * of_unit + row
+        tile, inner_tile, k_tile, _, step, block, row, within = (ir.AffineExpr.get_dim(i) for i in range(len(shape)))
+        row = (tile * of_tile + inner_tile) * of_inner_tile + row
         column = ((k_tile * steps + step) * blocks + block) * inner + within
 
         def body(loops: list[ir.Value]) -> ir.Value:

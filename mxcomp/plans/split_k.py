@@ -155,8 +155,8 @@ def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> st
         return "K is split for static sizes without a batch"
     if min(problem.m or 0, problem.n or 0) < 2:
         return "K is not split for a single row or column"
-    if ukernel.operands != DATA_TILED or ukernel.layout is None or ukernel.layout.units is None:
-        return f"{ukernel.name} takes no part of K: it is not over units"
+    if ukernel.operands != DATA_TILED or ukernel.layout is None or ukernel.layout.inner_tiles is None:
+        return f"{ukernel.name} takes no part of K: it is not over inner tiles"
     if parts * _PART_BYTES * _elements(problem) > target.max_buffer_bytes:
         return f"results of {parts} parts exceed {target.max_buffer_bytes} bytes"
     tiles = _k_tiles(problem, ukernel)

@@ -187,7 +187,7 @@ class Tiled(Launched):
     def tiles(self, matmul: Matmul) -> ResultTiles:
         """Returns the shape of the result in tiles."""
         at = len(matmul.problem.batch)
-        columns = None if self.layout.units is None else build.static_sizes(matmul.packed[RHS])[at]
+        columns = None if self.layout.inner_tiles is None else build.static_sizes(matmul.packed[RHS])[at]
         return ResultTiles(matmul.problem, self.layout, self.transposed, columns)
 
     def counts(self, matmul: Matmul) -> TileCounts:

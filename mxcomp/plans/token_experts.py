@@ -19,8 +19,8 @@ from typing import ClassVar
 from iree.compiler import ir
 
 from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import BLOCK
 from mxcomp.matching import activations, gates, gathers
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.canonical import problem_of

@@ -12,7 +12,7 @@ from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.layout import ACC, OPERAND_NAMES
-from mxcomp.layout.units import BLOCK
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.registry import renamed
@@ -100,8 +100,8 @@ def _check(ukernel: Ukernel) -> None:
         raise ValueError("tile and workgroup sizes must be positive")
     if (ukernel.operands == "row_major") != (ukernel.layout is None):
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
-    if ukernel.operands in family.ROW_MAJOR_SIDES and (ukernel.layout is None or ukernel.layout.units is None):
-        raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of units")
+    if ukernel.operands in family.ROW_MAJOR_SIDES and (ukernel.layout is None or ukernel.layout.inner_tiles is None):
+        raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of inner tiles")
     if ukernel.layout is None and not ukernel.archs:
         raise ValueError("a row_major ukernel says which archs it is for: it has no layout that does")
 
@@ -156,8 +156,8 @@ def _expected_types(ukernel: Ukernel) -> list[tuple[tuple[int | None, ...], str]
     shapes: list[tuple[int | None, ...]]
     if ukernel.layout is not None:
         layout = ukernel.layout
-        units = layout.units or (1, 1)
-        outer: list[tuple[int | None, ...]] = [(units[i % 2], None) for i in range(ACC)]
+        inner_tiles = layout.inner_tiles or (1, 1)
+        outer: list[tuple[int | None, ...]] = [(inner_tiles[i % 2], None) for i in range(ACC)]
         shapes = [layout.multiplied_shape(i, layout.packed_shape(i, o)) for i, o in enumerate([*outer, (1, 1)])]
     else:
         shapes = [(m, None, BLOCK), (n, None, BLOCK), (m, None), (n, None), (m, n)]

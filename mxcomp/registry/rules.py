@@ -13,8 +13,8 @@ from iree.compiler import ir
 
 from mxcomp.errors import UkernelError
 from mxcomp.layout import DataTiledLayout, layout_from
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import BLOCK
 from mxcomp.mlir import graph
 from mxcomp.target import Target
 from mxcomp.ukernels import family

@@ -65,7 +65,7 @@ def _operands(op: ir.Operation) -> list[ir.Value]:
     if op.name == "iree_codegen.inner_tiled":
         with op.context:
             maps = [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
-            plain = (inner_tiled_loops(batch=False, units=units)[0] for units in (False, True))
+            plain = (inner_tiled_loops(batch=False, inner_tiles=inner_tiles)[0] for inner_tiles in (False, True))
             return values[:ACC] if maps in plain else []
     if op.name == "linalg.generic" and is_canonical(op):
         return values[:ACC] if ir.RankedTensorType(values[0].type).rank == _RANK else []

@@ -14,7 +14,7 @@ from math import ceil
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, vector
 
-from mxcomp.layout.units import LANES
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, standing

@@ -18,9 +18,9 @@ from typing import TypeAlias
 import numpy as np
 
 from mxcomp.layout import RHS
+from mxcomp.layout.inner_tiles import BLOCK, BLOCKS, INNER_ROWS, STEPS
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import BLOCK, BLOCKS, STEPS, UNIT_ROWS
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, streaming, times
@@ -221,11 +221,11 @@ def of_token(sizes: Sizes, blocks: grouped.Blocks, ukernels: Mapping[str, Ukerne
 
     They take as long as kernels with the same tiles, down as one product of all experts along K.
     """
-    wide = [each for each in once.INSTANCES if each.matrices == 1 and each.tile.units[RHS] == token_experts.UNITS]
+    wide = [each for each in once.INSTANCES if each.matrices == 1 and each.tile.inner_tiles[RHS] == token_experts.UNITS]
     up = _fastest_of_rows(wide, _gate_up(sizes, blocks), 1, ukernels)
     kinds, step = (sizes.a_type, sizes.w_type), STEPS * BLOCKS * BLOCK
     depth = blocks.valid * -(-sizes.inter_dim // step) * step
-    tile = UNIT_ROWS, UNIT_ROWS, step
+    tile = INNER_ROWS, INNER_ROWS, step
     narrow = [
         each
         for each in ukernels.values()
@@ -239,7 +239,7 @@ def _takes(ukernel: Ukernel, block_m: int) -> bool:
     """Returns whether a ukernel is for blocks of so many rows, and has no tile for twice as many."""
     bounds = ukernel.constraints.get("m")
     fits = bounds is None or not bounds.violation("M", block_m)
-    return fits and ukernel.tile[0] == max(block_m, UNIT_ROWS)
+    return fits and ukernel.tile[0] == max(block_m, INNER_ROWS)
 
 
 def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> Product | None:

@@ -91,7 +91,7 @@ class KernelTimes:
         store_bytes: Of the result.
         result_bytes: Of an element of it.
         narrow: The same with results of `NARROW` bytes, where they are known.
-        rows: Of LHS that are loaded of a unit, if not all.
+        rows: Of LHS that are loaded of an inner tile, if not all.
         row_bits: Of an LHS element and its share of a scale; None: as the problem says. Of activations only rows that
             are there are loaded.
     """

@@ -10,8 +10,8 @@ from statistics import geometric_mean
 from typing import TypeVar
 
 from mxcomp.layout import DataTiledLayout
+from mxcomp.layout.inner_tiles import INNER_ROWS
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.units import UNIT_ROWS
 from mxcomp.selection import times
 from mxcomp.selection.ranking import Candidate
 
@@ -38,7 +38,7 @@ RANGES = (
 mean of 9 layers and M from 1 to 8192), with one for all 1.40 ×."""
 
 COLUMNS = 16
-"""The number of units of columns of which RHS, packed once for all versions, is a multiple in each."""
+"""The number of inner tiles of columns of which RHS, packed once for all versions, is a multiple in each."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Timed:
 
 
 def _by_step(ranked: Ranked, rows: Range) -> dict[int, Timed]:
-    """Returns the fastest candidate for each number of units of rows, among those that are packed as the best is."""
+    """Returns the fastest candidate for each number of inner tiles of rows, of those that are packed as the best."""
     ascending = sorted(timed(ranked, rows), key=lambda each: each.mean, reverse=True)
-    return {_units(each.candidate)[0]: each for each in ascending}  # the last one with a key wins
+    return {_inner_tiles(each.candidate)[0]: each for each in ascending}  # the last one with a key wins
 
 
 def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:
@@ -121,8 +121,8 @@ def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:
 
 
 def _step(together: Sequence[Mapping[int, Timed]]) -> int:
-    """Returns the units of rows of the kernels that are fastest together. If there are none for all matmuls, of the
-    first one's."""
+    """Returns the inner tiles of rows of the kernels that are fastest together. If there are none for all matmuls, of
+    the first one's."""
     first, *others = together
     common = [step for step in first if all(step in each for each in others)]
     if not common:
@@ -134,16 +134,16 @@ def _packing(candidate: Candidate) -> DataTiledLayout | None:
     """Returns the packing of operands for a candidate, independent of its tile. None if other candidates cannot share
     it."""
     layout = candidate.ukernel.layout
-    if layout is None or layout.units is None or layout.shape.m != UNIT_ROWS or COLUMNS % layout.units[1]:
+    if layout is None or layout.inner_tiles is None or layout.shape.m != INNER_ROWS or COLUMNS % layout.inner_tiles[1]:
         return None
     return layout.packed((1, 1))
 
 
-def _units(candidate: Candidate) -> tuple[int, int]:
+def _inner_tiles(candidate: Candidate) -> tuple[int, int]:
     layout = candidate.ukernel.layout
     assert layout is not None
-    assert layout.units is not None
-    return layout.units
+    assert layout.inner_tiles is not None
+    return layout.inner_tiles
 
 
 def _timed(candidate: Candidate, ranked: Ranked, rows: Range) -> Timed:

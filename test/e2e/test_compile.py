@@ -223,14 +223,15 @@ def test_constants_need_no_work_at_load_time(spelling: Callable[[str], str]) -> 
     "matmul", quick_if(lambda matmul: matmul in (EXACT, NARROW), [EXACT, PADDED, DYNAMIC, NARROW]), ids=str
 )
 def test_our_ukernel_is_used(matmul: Matmul) -> None:
-    """By default one over units, which may load straight into registers; IREE's generated code uses shared memory."""
+    """By default one over inner tiles, which may load straight into registers; IREE's generated code uses shared
+    memory."""
     configured = in_phases(source(matmul)).phases["executable-configurations"].decode()
     program, _ = built(matmul)
     name = program.report.matmuls[0].ukernel
     assert f'ukernel_descriptor<"{name}"' in configured
     assert f"util.func private @{name}(" in configured
     assert "pingpong" not in configured
-    assert layout_from(program.report.matmuls[0].layout).units is not None
+    assert layout_from(program.report.matmuls[0].layout).inner_tiles is not None
     assert parts(matmul)["matmul"].assembly.count("v_mfma_scale_f32_16x16x128") > 0
 
 

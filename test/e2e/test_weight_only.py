@@ -138,14 +138,14 @@ def test_dynamic_rows(case: Case) -> None:
         matmul = "matmul" if limit is None else f"matmul_up_to_{limit}"
         assert owners == ["pack_rhs", "pack_rhs_scale", *(["pad_lhs"] if limit is None else []), matmul]
         version = next(each for each in found.versions if each.max_m == limit)
-        units_m, units_n = version.layout["units"]
-        columns = -(-case.n // (16 * _packed(found))) * _packed(found) // units_n
-        assert math.prod(launches[-1].grid) == -(-rows // (16 * units_m)) * columns
+        inner_m, inner_n = version.layout["inner_tiles"]
+        columns = -(-case.n // (16 * _packed(found))) * _packed(found) // inner_n
+        assert math.prod(launches[-1].grid) == -(-rows // (16 * inner_m)) * columns
 
 
 def _packed(found: ScaledMatmul) -> int:
-    """Units of columns that weights are packed in whole multiples of."""
-    return max(each.layout["units"][1] for each in found.versions)
+    """Inner tiles of columns that weights are packed in whole multiples of."""
+    return max(each.layout["inner_tiles"][1] for each in found.versions)
 
 
 @pytest.mark.parametrize("options", [{"ukernels": "none"}, {"versions": False}], ids=str)

@@ -10,7 +10,7 @@ from shapes import Shaped
 from spread import quick_if
 from test_epilogues import EPILOGUES, Epilogue, factor_of, text_of
 from test_epilogues import check as check_epilogue
-from test_units import BATCHED, check
+from test_inner_tiles import BATCHED, check
 
 import mxcomp
 from mxcomp.layout import LHS, RHS

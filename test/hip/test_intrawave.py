@@ -11,7 +11,7 @@ from modules import FP4, KINDS, Matmul
 from shapes import Shaped
 from test_epilogues import EPILOGUES, Epilogue, factor_of, text_of
 from test_epilogues import check as check_epilogue
-from test_units import BATCHED, check
+from test_inner_tiles import BATCHED, check
 
 import mxcomp
 from mxcomp.formats import element_format

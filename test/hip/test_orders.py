@@ -15,9 +15,9 @@ from shapes import Shaped
 from spread import quick_if
 from test_epilogues import EPILOGUES, Epilogue, factor_of, text_of
 from test_epilogues import check as check_epilogue
+from test_inner_tiles import BATCHED, of
 from test_requantised import check as check_mlp
 from test_requantised import mlp, weights
-from test_units import BATCHED, of
 
 import mxcomp
 import mxcomp.ir as mx

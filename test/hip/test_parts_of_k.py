@@ -10,7 +10,7 @@ import pytest
 from iree.compiler import ir
 from modules import FP4, KINDS
 from shapes import Shaped
-from test_units import of
+from test_inner_tiles import of
 
 import mxcomp
 import mxcomp.ir as mx

@@ -134,7 +134,7 @@ def test_rows_are_padded_to_what_the_kernel_takes(monkeypatch: pytest.MonkeyPatc
     function = layers([(len(codes), codes, scales) for codes, scales, _ in made])
     program = mxcomp.compile(mx.module(function, "?x2048xbf16"))
     matmuls = program.report.matmuls
-    assert len({each.layout["units"][0] for each in matmuls[0].versions}) > 2
+    assert len({each.layout["inner_tiles"][0] for each in matmuls[0].versions}) > 2
     for rows in (17, 33, 65, 600, 1300):
         x = np.ones((rows, 2048), ml_dtypes.bfloat16)
         quantise, *launches = program.profile(x, execute=False).dispatches
@@ -143,10 +143,10 @@ def test_rows_are_padded_to_what_the_kernel_takes(monkeypatch: pytest.MonkeyPatc
         for matmul, (codes, *_) in zip(matmuls, made, strict=True):
             (launch,) = (each for each in launches if each.kernel == of_rows(matmul, rows))
             version = next(each for each in matmul.versions if each.kernel == launch.kernel)
-            units_m, units_n = version.layout["units"]
-            packed = max(each.layout["units"][1] for each in matmul.versions)  # once for all
-            columns = -(-len(codes) // (16 * packed)) * packed // units_n
-            assert math.prod(launch.grid) == -(-rows // (16 * units_m)) * columns
+            inner_m, inner_n = version.layout["inner_tiles"]
+            packed = max(each.layout["inner_tiles"][1] for each in matmul.versions)  # once for all
+            columns = -(-len(codes) // (16 * packed)) * packed // inner_n
+            assert math.prod(launch.grid) == -(-rows // (16 * inner_m)) * columns
 
 
 def test_one_matmul_behind_another() -> None:

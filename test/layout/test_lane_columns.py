@@ -9,11 +9,11 @@ import pytest
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, OPERAND_NAMES, DataTiledLayout
-from mxcomp.layout.units import HALF_STEPS, unit_layout
+from mxcomp.layout.inner_tiles import HALF_STEPS, inner_tiled_layout
 from mxcomp.registry import Registry
 from mxcomp.target import get_target
 
-LAYOUTS = [unit_layout(3, 2), unit_layout(4, 6, HALF_STEPS)]
+LAYOUTS = [inner_tiled_layout(3, 2), inner_tiled_layout(4, 6, HALF_STEPS)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -31,7 +31,7 @@ def test_neighbours_are_in_one_piece(layout: DataTiledLayout) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_a_fragment_is_transposed(layout: DataTiledLayout) -> None:
     """What the hardware has at a place of a fragment [m, n] it has there of [n, m] when factors change places."""
-    square = replace(layout, units=(1, 1))
+    square = replace(layout, inner_tiles=(1, 1))
     size = square.workgroup_tile[0]
     result = np.arange(size * size).reshape(size, size)
     swapped = replace(square, lane_columns=True)

@@ -51,7 +51,7 @@ def test_lane_rows_keep_the_right_side() -> None:
 @pytest.mark.parametrize("element", ["f4E2M1FN", "f6E3M2FN", "f8E4M3FN"])
 def test_rows_in_one_piece(element: str) -> None:
     """What an MFMA takes of an LHS row, one row after the other; IREE sees no difference, and RHS has none."""
-    plain = DataTiledLayout(intrinsics_k=4, units=(1, 2))
+    plain = DataTiledLayout(intrinsics_k=4, inner_tiles=(1, 2))
     ours = replace(plain, lhs_row_lines=True)
     source, scales = np.arange(16 * 512).reshape(16, 16, 32), np.arange(16 * 16).reshape(16, 16)
     packed = ours.packing(LHS, element).pack(source).reshape(4, 16, 128)

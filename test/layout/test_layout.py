@@ -14,8 +14,8 @@ from iree.compiler.dialects import iree_codegen
 from iree_encodings import choose
 
 from mxcomp.layout import ACC, INTRINSICS, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout.inner_tiles import inner_tiled_layout
 from mxcomp.layout.swizzle import Dim, TileSwizzle
-from mxcomp.layout.units import unit_layout
 from mxcomp.mlir import attributes, build
 from mxcomp.plans.data_tiled import CODEGEN_LAYOUTS
 from mxcomp.registry import Registry
@@ -149,28 +149,28 @@ def test_layouts_of_ukernels_fit_their_tiles() -> None:
         assert {ukernel.layout.expressible_in_iree for ukernel in tiled} == {True, False}
         for ukernel in tiled:
             assert ukernel.tile == ukernel.layout.workgroup_tile
-            if ukernel.layout.units is None:
+            if ukernel.layout.inner_tiles is None:
                 waves = ukernel.layout.subgroups_m if ukernel.name in GATED else 1  # compute what others do in more
                 along_k = 4 if ukernel.name.endswith("_occupancy2") else 1
                 assert math.prod(ukernel.workgroup_size) * waves == ukernel.layout.threads * along_k
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 150), st.integers(1, 40))
-def test_units_change_padding_only(units_m: int, units_n: int, rows: int, blocks: int) -> None:
+def test_inner_tiles_change_padding_only(inner_m: int, inner_n: int, rows: int, blocks: int) -> None:
     """What kernels of different sizes take is packed alike, and padded to whole tiles of each."""
-    plain, tiled = unit_layout(1, 1), unit_layout(units_m, units_n)
+    plain, tiled = inner_tiled_layout(1, 1), inner_tiled_layout(inner_m, inner_n)
     source = np.random.default_rng(rows).integers(1, 256, (rows, blocks), np.uint8)
-    for operand, units in ((LHS_SCALE, units_m), (RHS_SCALE, units_n)):
+    for operand, inner_tiles in ((LHS_SCALE, inner_m), (RHS_SCALE, inner_n)):
         first, packed = (layout.packing(operand).pack(source) for layout in (plain, tiled))
-        assert len(packed) % units == 0
-        assert len(packed) - len(first) < units
+        assert len(packed) % inner_tiles == 0
+        assert len(packed) - len(first) < inner_tiles
         np.testing.assert_array_equal(packed[: len(first)], first)
         assert not packed[len(first) :].any()
         np.testing.assert_array_equal(tiled.packing(operand).unpack(packed, source.shape), source)
 
 
 def test_results_of_units_have_them_in_the_tile() -> None:
-    layout = unit_layout(3, 2)
+    layout = inner_tiled_layout(3, 2)
     assert layout.workgroup_tile == (48, 32, 512)
     assert layout.packing(ACC).packed_shape == (3, 2, 4, 16, 4)
     result = np.arange(96 * 64).reshape(96, 64)
@@ -314,7 +314,7 @@ def test_bytes_pack_as_the_codes_they_hold() -> None:
         ({"scale_permutation": (0, 1, 2)}, "must order 4 dimensions"),
         ({"scale_permutation": (0, 1, 2, 2)}, "must order 4 dimensions"),
         ({"scale_permutation": (3, 1, 0, 2), "intrinsics_m": 2, "intrinsics_n": 2}, "above 1"),
-        ({"lhs_row_lines": True}, "lhs_row_lines are for layouts with units, without lane_rows"),
+        ({"lhs_row_lines": True}, "lhs_row_lines are for layouts with inner tiles, without lane_rows"),
     ],
 )
 def test_bad_layouts_are_rejected(fields: dict[str, Any], message: str) -> None:

@@ -113,11 +113,11 @@ UNITS = [(1, 1, 32), (17, 127, 96), (130, 515, 1056), (1000, 300, 480)]
 @pytest.mark.parametrize("shape", every(2, UNITS), ids=str)
 @pytest.mark.parametrize("dynamic_m", [False, True])
 def test_the_fastest(shape: tuple[int, int, int], dynamic_m: bool) -> None:
-    """What is taken by default is packed in units."""
+    """What is taken by default is packed in inner tiles."""
     matmul = Matmul(*shape, dynamic_m=dynamic_m)
     verification = verify(source(matmul), matmul.inputs)
     check([matmul], verification)
-    assert all(m.layout.get("units") for m in verification.report.matmuls if m.layout)
+    assert all(m.layout.get("inner_tiles") for m in verification.report.matmuls if m.layout)
     assert verification.report.matmuls[0].ukernel
 
 

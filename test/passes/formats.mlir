@@ -27,7 +27,7 @@
 // OFF-SAME: mxcomp.scaled_matmul = {index = {{.}} : i64, reason = "left to IREE: --data-tiling=off and {{.*}}", warning = "8-bit operands are dequantised to f32 first, which is slow: stock IREE lays them out wrongly on gfx950"}
 // NAMED-LABEL: util.func public @fp8(
 // NAMED: linalg.generic
-// NAMED-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {{.*}}units = [4, 8]}{{.*}}ukernel = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k512"
+// NAMED-SAME: mxcomp.scaled_matmul = {index = 0 : i64, layout = {{.*}}inner_tiles = [4, 8]{{.*}}ukernel = "mx_f8E4M3FN_f8E5M2_f32_m64_n128_k512"
 util.func @fp8(%a: tensor<64x8x32xi8>, %b: tensor<128x256xi8>, %as: tensor<64x8xf8E8M0FNU>,
     %bs: tensor<128x8xf8E8M0FNU>) -> tensor<64x128xf32> {
   %l = iree_tensor_ext.bitcast %a : tensor<64x8x32xi8> -> tensor<64x8x32xf8E4M3FN>

@@ -91,12 +91,12 @@ def test_a_plugin_has_it(tmp_path: Path) -> None:
 FLAGS = get_target("gfx950").iree_flags
 
 TILE = """
-from mxcomp.layout.units import unit_layout
+from mxcomp.layout.inner_tiles import inner_tiled_layout
 from mxcomp.ukernels import multistage
 from mxcomp.ukernels.family import Instance
 from mxcomp.ukernels.waves import Waves
 
-TILE = multistage.Tile(unit_layout(16, 14), benefit=100, min_m=256, waves=Waves(4, 2))
+TILE = multistage.Tile(inner_tiled_layout(16, 14), benefit=100, min_m=256, waves=Waves(4, 2))
 INSTANCES = [Instance(TILE, ("f4E2M1FN", "f4E2M1FN"), multistage.Multistage)]
 """
 
@@ -121,13 +121,13 @@ from __future__ import annotations
 from iree.compiler import ir
 from iree.compiler.dialects import arith, util
 from mxcomp.layout import layout_entries
-from mxcomp.layout.units import unit_layout
+from mxcomp.layout.inner_tiles import inner_tiled_layout
 from mxcomp.mlir import build
 from mxcomp.ukernels import Kernel, builder
 from mxcomp.ukernels.operands import argument_types
 
 ELEMENTS = ("f4E2M1FN", "f4E2M1FN")
-LAYOUT = unit_layout(1, 2)
+LAYOUT = inner_tiled_layout(1, 2)
 RULE = {"archs": ["gfx950"], "types": [*ELEMENTS, "f8E8M0FNU", "f8E8M0FNU", "f32"], "workgroup_size": [64, 1, 1]}
 RULE |= {"layout": layout_entries(LAYOUT)}
 TYPES = lambda: argument_types(LAYOUT, ELEMENTS)

@@ -38,7 +38,7 @@ BY_DEFAULT = (
     "m256_n256_k512",
     "m16_n32_k256_single_wave",
 )
-"""Of the tiles over units, with 4-bit elements."""
+"""Of the tiles over inner tiles, with 4-bit elements."""
 MODULE = Template((HERE / "matmul.mlir.in").read_text())
 GOLDEN = HERE / "golden.json"
 
@@ -52,7 +52,7 @@ _WIDE = ("dwordx3", "dwordx4")
 
 def _slow(name: str) -> bool:
     place, found = next(((i, each) for i, each in enumerate(INSTANCES) if each.name == name), (0, None))
-    if found is None or found.layout.units is None:
+    if found is None or found.layout.inner_tiles is None:
         return found is not None and place % 5 > 0
     return found.elements != PAIRS[0] or not name.endswith(BY_DEFAULT)
 
@@ -123,7 +123,7 @@ def test_multiplies_by_scaled_mfma(name: str) -> None:
     waves = math.prod(compiled.ukernel.workgroup_size) // TARGET.wave_size
     shared = waves // _along_k(compiled.ukernel)
     per_tile = math.prod(compiled.ukernel.tile) // (m * n * k * shared)
-    if (layout := compiled.ukernel.layout) and layout.units is None:
+    if (layout := compiled.ukernel.layout) and layout.inner_tiles is None:
         assert per_tile == layout.intrinsics_m * layout.intrinsics_n * layout.intrinsics_k
     count = compiled.kernel.count("v_mfma_scale")
     assert count > 0
@@ -156,8 +156,8 @@ def test_fits_a_compute_unit(name: str) -> None:
 def test_loads_elements_128_bits_at_a_time(name: str) -> None:
     """Narrower loads are left for scales: 1/16 of the elements' bytes, loaded at most twice as often; none of bytes.
 
-    6-bit elements are loaded 96 bits at a time, half of what a lane takes for one MFMA. Of a half unit a lane has two
-    scales, which it loads by itself, or four of two units, which half of the waves copy.
+    6-bit elements are loaded 96 bits at a time, half of what a lane takes for one MFMA. Of a half inner tile a lane has
+    two scales, which it loads by itself, or four of two inner tiles, which half of the waves copy.
     """
     compiled = _compiled(name)
     instance, loads = compiled.ukernel.instance, compiled.loads

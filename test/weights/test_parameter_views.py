@@ -31,7 +31,7 @@ from parts import (
 import mxcomp
 from mxcomp.compiler import Program
 from mxcomp.layout import OPERAND_NAMES
-from mxcomp.layout.units import MFMA
+from mxcomp.layout.inner_tiles import MFMA
 from mxcomp.packing import parameter_operand
 from mxcomp.packing.origins import Bits, NotStoredError
 from mxcomp.run import runtime

@@ -154,11 +154,11 @@ def test_layouts_that_differ_elsewhere_share() -> None:
     manifest = built(SMALL).report.manifest
     for parameter in manifest.parameters:
         layout = parameter.packing.layout
-        other = replace(parameter.packing, layout=layout | {"units": [8, layout["units"][1]]})
+        other = replace(parameter.packing, layout=layout | {"inner_tiles": [8, layout["inner_tiles"][1]]})
         assert other.key == parameter.key
         source_bytes = tensors(SMALL)[other.source]
         assert other.pack(source_bytes).tobytes() == parameter.packing.pack(source_bytes).tobytes()
-        assert replace(other, layout=layout | {"units": [1, 8]}).key != parameter.key
+        assert replace(other, layout=layout | {"inner_tiles": [1, 8]}).key != parameter.key
 
 
 def test_a_left_operand(tmp_path: Path) -> None:

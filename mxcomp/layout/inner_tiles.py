@@ -1,4 +1,4 @@
-"""Units of packed operands: 16 rows by four matrix instructions along K, of which tiles have any number."""
+"""Inner tiles of packed operands: 16 rows by four matrix instructions along K, of which tiles have any number."""
 
 from __future__ import annotations
 
@@ -8,27 +8,38 @@ from mxcomp.formats import E8M0
 from mxcomp.layout import DataTiledLayout
 
 __all__ = [
-    "BLOCK", "BLOCKS", "HALF_STEPS", "LANES", "MFMA", "SCALE", "STEPS", "UNIT_ROWS", "VALUES", "in_columns",
-    "unit_layout",
+    "BLOCK",
+    "BLOCKS",
+    "HALF_STEPS",
+    "INNER_ROWS",
+    "LANES",
+    "MFMA",
+    "SCALE",
+    "STEPS",
+    "VALUES",
+    "in_columns",
+    "inner_tiled_layout",
 ]  # fmt: skip
 
 MFMA = DataTiledLayout().shape
-"""The MFMA of units, and of data-tiled tiles."""
+"""The MFMA of inner tiles, and of data-tiled tiles."""
 LANES, BLOCK = MFMA.lanes, MFMA.block
 """The lanes of a wave; and the elements along K of a lane, which share a scale."""
 SCALE = E8M0.mlir_type
 """The type of scales of the MFMA."""
 
 STEPS, HALF_STEPS = 4, 2
-"""The number of MFMA along K of a unit, and of half a unit."""
+"""The number of MFMA along K of an inner tile, and of half an inner tile."""
 
-UNIT_ROWS, BLOCKS, VALUES = 16, 4, 4
+INNER_ROWS, BLOCKS, VALUES = 16, 4, 4
 """The rows of a fragment, and blocks of a row, of an MFMA; and the values of a result fragment in a lane."""
 
 
-def unit_layout(units_m: int, units_n: int, steps: int = STEPS) -> DataTiledLayout:
-    """Returns a workgroup's tile of so many units of LHS and RHS, or of half units: of `HALF_STEPS`."""
-    return DataTiledLayout(intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), units=(units_m, units_n))
+def inner_tiled_layout(inner_m: int, inner_n: int, steps: int = STEPS) -> DataTiledLayout:
+    """Returns a workgroup's tile of so many inner tiles of LHS and RHS, or of half inner tiles: of `HALF_STEPS`."""
+    return DataTiledLayout(
+        intrinsics_k=steps, operands_interleaving_intrinsics_k=(2, 3), inner_tiles=(inner_m, inner_n)
+    )
 
 
 def in_columns(layout: DataTiledLayout) -> DataTiledLayout:

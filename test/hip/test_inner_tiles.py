@@ -1,4 +1,4 @@
-"""Ukernels over units: whatever is multiplied, on the simulator with all checks on, against float64 NumPy."""
+"""Ukernels over inner tiles: whatever is multiplied, on the simulator with all checks on, against float64 NumPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW = pytest.mark.slow
 E2M3, E3M2, E4M3, E5M2 = [kind for kind in KINDS if kind != FP4]
 BATCHED = ("brki", "brki", "brk", "brk")
 TURNED = ("rki", "kir", "rk", "kr")
-UNITS = [tile for kind in PLAIN_KINDS for tile in kind.TILES if tile.layout.units is not None]
+UNITS = [tile for kind in PLAIN_KINDS for tile in kind.TILES if tile.layout.inner_tiles is not None]
 TYPICAL = (
     "m16_n32_k512",
     "m64_n128_k512",
@@ -36,8 +36,8 @@ TYPICAL = (
     "m64_n128_k256_single_wave",
     "n32_k512_max_m2",
 )
-"""By default: waves that share fragments; rows and columns of several waves; the largest; a single wave; half units;
-two rows."""
+"""By default: waves that share fragments; rows and columns of several waves; the largest; a single wave; half inner
+tiles; two rows."""
 
 
 def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str:
@@ -50,7 +50,7 @@ def types_of(tile: family.Tile) -> tuple[str, str]:
 
 
 def of(size: str, *types: str) -> str:
-    """Of that M and N, in whole units unless `size` says more, and of several waves."""
+    """Of that M and N, in whole inner tiles unless `size` says more, and of several waves."""
     (tile,) = [tile for tile in UNITS if tile.pattern.endswith(f"_{size}" if "_k" in size else f"_{size}_k512")]
     return name(tile, *types)
 
@@ -124,7 +124,7 @@ def test_half_units_are_taken(k: int, is_half: bool) -> None:
 
 
 def test_half_units_of_a_dynamic_m() -> None:
-    """Kernels for ranges of M all take the same units."""
+    """Kernels for ranges of M all take the same inner tiles."""
     program = mxcomp.compile(Shaped(16, 7168, 3840, dynamic="m").text(), ukernels="fastest", compile_to="input")
     (matmul,) = program.report.matmuls
     kernels = re.findall(r"mx_\w+", f"{matmul.note} {matmul.ukernel}")
@@ -139,7 +139,7 @@ def test_versions_share_units() -> None:
         (matmul,) = mxcomp.compile(shaped.text(), ukernels="fastest", compile_to="input").report.matmuls
         assert len(matmul.versions) > 4
         few, many = (layout_from(each.layout) for each in (matmul.versions[0], matmul.versions[-1]))
-        assert few.units != many.units
+        assert few.inner_tiles != many.inner_tiles
         for operand, kind in enumerate(kinds):
             assert few.packed((1, 1)).packing(operand, kind) == many.packed((1, 1)).packing(operand, kind)
             assert few.packed((1, 1)).packing(operand + 2) == many.packed((1, 1)).packing(operand + 2)
@@ -228,7 +228,7 @@ def test_storage(shaped: Shaped, size: str, runs: list[tuple[int, int, int]]) ->
     ],
 )
 def test_types(size: str, lhs: str, rhs: str) -> None:
-    check(Shaped(100, 140, 1056, types=(lhs, rhs)), of(size, lhs, rhs))  # padded to an odd number of half units
+    check(Shaped(100, 140, 1056, types=(lhs, rhs)), of(size, lhs, rhs))  # padded to an odd number of half inner tiles
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_few_rows_that_are_quantised(source: str, kind: str) -> None:
 )
 @pytest.mark.parametrize(("rows", "k"), [(17, 64), pytest.param(48, 128, marks=SLOW)])
 def test_one_tensor_on_both_sides(rows: int, k: int, ukernels: str, data_tiling: bool) -> None:
-    """x · xᵀ would be packed once by ukernels over units, and read twice: IREE 3.13 does not compile that."""
+    """x · xᵀ would be packed once by ukernels over inner tiles, and read twice: IREE 3.13 does not compile that."""
 
     def gram(x: ir.Value, scales: ir.Value) -> ir.Value:
         side = mx.operand(x, scales, "E2M1")
@@ -298,7 +298,7 @@ def test_one_tensor_on_both_sides(rows: int, k: int, ukernels: str, data_tiling:
     module = mx.module(gram, f"{rows}x{k // 2}xi8", f"{rows}x{k // 32}xi8")
     program = mxcomp.compile(module, ukernels=ukernels, data_tiling=data_tiling)
     (matmul,) = program.report.matmuls
-    assert not matmul.ukernel or layout_of(matmul.ukernel).units is None
+    assert not matmul.ukernel or layout_of(matmul.ukernel).inner_tiles is None
     dice = np.random.default_rng(rows)
     codes, scales = dice.integers(0, 16, (rows, k), np.uint8), dice.integers(120, 134, (rows, k // 32), np.uint8)
     values = dequantise(codes, scales, "E2M1").astype(np.float64)
