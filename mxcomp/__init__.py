@@ -11,12 +11,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mxcomp.support.version import __version__
+
 if TYPE_CHECKING:
     from mxcomp.compiler import Program, compile
     from mxcomp.measuring.verification import verify
 
-__version__ = "0.1.0"
-__all__ = ["Program", "compile", "verify"]
+__all__ = ["Program", "__version__", "compile", "verify"]
 
 _HOMES = {"compile": "mxcomp.compiler", "Program": "mxcomp.compiler", "verify": "mxcomp.measuring.verification"}
 

@@ -27,6 +27,7 @@ from mxcomp.matching.decision import DATA_TILED, decide
 from mxcomp.mlir import attributes, build
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
+from mxcomp.plans import tuned
 from mxcomp.plans.context import Context
 
 OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions", "fuse-quantisers")
@@ -35,7 +36,7 @@ OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "vers
 def run(module: ir.Operation, options: Options) -> None:
     """Encodes the operands of every recognised scaled matmul below `module`. Raises UkernelError and InputError."""
     with module.location:
-        context = Context.of(module, options)
+        context = Context.of(module, options, tuned.read)
         for op, plan in zip(context.ops, plans.choose(context), strict=True):
             decide(op, plan)
             if plan.operands == DATA_TILED:

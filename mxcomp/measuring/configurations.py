@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-import mxcomp
+from mxcomp import compiler
 from mxcomp.compiler import Program
 from mxcomp.mlir.session import Session
 from mxcomp.report.report import Report
@@ -67,7 +67,7 @@ def _flags() -> tuple[str, ...]:
 
 
 def _ours(source: bytes, **options: str | bool) -> Compiled:
-    program: Program = mxcomp.compile(source, compile_to="hal", strict=True, **options)  # type: ignore[arg-type]
+    program: Program = compiler.compile(source, compile_to="hal", strict=True, **options)  # type: ignore[arg-type]
     return Compiled(program.vmfb, _flags(), program.report)
 
 

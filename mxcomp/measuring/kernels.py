@@ -13,7 +13,6 @@ import numpy as np
 from iree.compiler import ir
 
 import mxcomp.ir as mx
-from mxcomp import __version__
 from mxcomp.compiler import compile
 from mxcomp.formats import ElementFormat, element_format, mx_format
 from mxcomp.mlir import build
@@ -23,6 +22,7 @@ from mxcomp.sim import code_object
 from mxcomp.sim.timing.chip import Rates
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.support import caches
+from mxcomp.support.version import __version__
 from mxcomp.ukernels.family import ROW_MAJOR_SIDES
 
 LOOP_RATE = 28.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iree.compiler import ir
@@ -75,15 +76,13 @@ class Context:
     _activations: ActivationsCache = field(default_factory=ActivationsCache)
 
     @staticmethod
-    def of(module: ir.Operation, options: Options) -> Context:
+    def of(module: ir.Operation, options: Options, read_table: Callable[[Path, Registry], Table]) -> Context:
         """Returns the context of the matmuls below a module without a decision. Raises UkernelError and InputError."""
         ops = [op for op in graph.walk(module, bodies=False) if is_recognised(op)]
         registry = Registry(options.target, options.ukernel_dirs, stock=not options.reads_in_place)
         if options.ukernels not in (FASTEST, BENEFIT, NONE):
             registry[options.ukernels]
-        from mxcomp.plans import tuned  # it imports plans
-
-        table = None if options.tuned is None else tuned.read(options.tuned, registry)
+        table = None if options.tuned is None else read_table(options.tuned, registry)
         notes.warn(module, [] if table is None else [str(fault) for fault in table.faults])
         return Context(registry, options, table, _sites(ops, options), ops)
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.layout.problem import Problem
 from mxcomp.support import files
 from mxcomp.support.lines import table
+from mxcomp.support.version import __version__
 
 TYPES = ("lhs", "rhs", "lhs_scale", "rhs_scale", "acc")
 SIZES = ("m", "n", "k")

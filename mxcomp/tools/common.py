@@ -13,9 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from statistics import geometric_mean
 
-from mxcomp import __version__
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import AUTO, FASTEST, Options
+from mxcomp.support.version import __version__
 from mxcomp.target import DEFAULT
 
 

@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mxcomp import __version__
 from mxcomp.errors import InputError, MxcompError
+from mxcomp.support.version import __version__
 from mxcomp.support.workers import WorkerError
 from mxcomp.tuning.trial import Outcome, Trial, source_of
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mxcomp
+from mxcomp import compiler
+from mxcomp.compiler import Program
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.measuring.dispatches import Stopwatch, modelled
 from mxcomp.measuring.repeats import Recorded
@@ -88,7 +89,7 @@ def _measured(trial: Trial, stopwatch: Stopwatch) -> float:
     return sum(stopwatch.dispatch(recorded, operands, i, min(taken)).us for i in each)
 
 
-def _compiled(trial: Trial, subject: Subject, compile_to: str = "end") -> mxcomp.Program:
+def _compiled(trial: Trial, subject: Subject, compile_to: str = "end") -> Program:
     """Returns the program of a candidate: by its name, or with split K by a table of one line."""
     with tempfile.TemporaryDirectory() as directory:
         how: dict[str, Any] = {"ukernels": trial.kernel}
@@ -96,7 +97,7 @@ def _compiled(trial: Trial, subject: Subject, compile_to: str = "end") -> mxcomp
             table = Path(directory, "tuned.csv")
             table.write_text(text([Line(trial.key, trial.kernel, MODELLED, 1.0, None, split_k=trial.parts)]))
             how = {"tuned": table}
-        return mxcomp.compile(
+        return compiler.compile(
             subject.source(),
             trial.key.target,
             ukernel_dirs=trial.ukernel_dirs,
@@ -111,7 +112,7 @@ def _dispatches(trial: Trial) -> int:
     return 1 if trial.parts == 1 else 2
 
 
-def _kernel(program: mxcomp.Program, trial: Trial) -> str:
+def _kernel(program: Program, trial: Trial) -> str:
     """Returns the matmul's function. Raises MxcompError where it is not the ukernel's."""
     (matmul,) = program.report.matmuls
     if matmul.ukernel != trial.kernel or matmul.kernel is None:

@@ -20,11 +20,11 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from mxcomp import __version__
 from mxcomp.errors import InputError
 from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.layout import LHS, OPERAND_NAMES, RHS, DataTiledLayout, layout_from
 from mxcomp.layout.swizzle import TileSwizzle
+from mxcomp.support.version import __version__
 from mxcomp.weights.views import Bytes, View
 
 SCALE_TYPE = E8M0.mlir_type

@@ -9,13 +9,11 @@ wave wait, too: no more than 63 and 15 are in flight, and LLVM relies on it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from mxcomp.sim.checks.marks import Cells
 from mxcomp.sim.instruction import Instruction, RegisterSet, registers
 from mxcomp.sim.semantics.memory import parse
-
-if TYPE_CHECKING:
-    from mxcomp.sim.checks.lds import Cells
 
 NO_VECTOR_WAIT, NO_LGKM_WAIT = 63, 15
 

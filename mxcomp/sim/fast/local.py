@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mxcomp.sim.checks.lds import SPREAD, Cells, LdsShadow, Shadow
+from mxcomp.sim.checks.lds import LdsShadow, Shadow
+from mxcomp.sim.checks.marks import SPREAD, Cells
 from mxcomp.sim.checks.registers import Facts
 from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.checks.trial import Trial

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.banks import conflict_cycles
-from mxcomp.sim.checks.lds import Cells
+from mxcomp.sim.checks.marks import Cells
 from mxcomp.sim.checks.trial import Space
 from mxcomp.sim.checks.waits import Flight, Transfer
 from mxcomp.sim.counters import memory_event
