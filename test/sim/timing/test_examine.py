@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from mxcomp.sim import Device, LaunchStats
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
+from mxcomp.sim.program import Program
+from mxcomp.sim.timing import trace
 from mxcomp.sim.timing.aiter import Gemm, Kernels
 from mxcomp.sim.timing.estimates import estimate
 from mxcomp.sim.timing.examination import Examination, Examiner
@@ -45,19 +47,27 @@ class TracingEngine:
 
     name = "trace"
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[Program], TracedProgram] = TracedProgram.of) -> None:
         self.traces: dict[Workgroup, Trace] = {}
+        self._make = make
 
     def run(self, dispatch: Dispatch) -> dict[Workgroup, Counters]:
         """Leaves `traces` of the workgroups."""
-        program = TracedProgram.of(dispatch.program)
+        program = self._make(dispatch.program)
         with np.errstate(all="ignore"):
             self.traces = {number: Recorder(dispatch, number, program).run() for number in dispatch.workgroups}
         return {number: trace.counters for number, trace in self.traces.items()}
 
 
+def with_everything(program: Program) -> TracedProgram:
+    """Leaves out nothing that a trace might not need, but for stores and waits."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(trace, "essential", lambda some: frozenset(i.offset for i in some if i.mnemonic != "s_waitcnt"))
+        return TracedProgram.of.__wrapped__(program)
+
+
 class Tracing(Machine):
-    """Has each launch examined and traced before it is executed."""
+    """Has each launch examined and traced before it is executed, its first workgroup with all instructions as well."""
 
     def __init__(self) -> None:
         super().__init__("fast", "forward")
@@ -67,11 +77,13 @@ class Tracing(Machine):
         kernels = {name: kernel for elf in code for name, kernel in self._module(elf).kernels.items()}
         found = []
         for each in launches:
-            examiner, tracer = Examiner(), TracingEngine()
-            for engine in (examiner, tracer):
+            examiner, tracer, whole = Examiner(), TracingEngine(), TracingEngine(with_everything)
+            for engine, workgroups in ((examiner, None), (tracer, None), (whole, [(0, 0, 0)])):
                 self.device.launch(
-                    kernels[each.kernel], each.grid, each.block, each.kernarg, each.dynamic_lds, engine=engine
-                )
+                    kernels[each.kernel], each.grid, each.block, each.kernarg, each.dynamic_lds, workgroups,
+                    engine=engine,
+                )  # fmt: skip
+            assert whole.traces[0, 0, 0].goes_like(tracer.traces[0, 0, 0])
             (stats,) = super().launch(code, [each], **options)
             self.examined.append((examiner.examination, tracer, stats))
             found.append(stats)
