@@ -25,7 +25,7 @@ from mxcomp.options import Options
 from mxcomp.passes import get_pass, workarounds
 
 IMPORTING_PASSES = ("mxcomp-import-torch",)
-ENTRY_PASSES = workarounds.ENTRY
+ENTRY_PASSES = (*workarounds.ENTRY, "mxcomp-unite-sizes")
 """The passes for whole programs; a plugin's functions are none."""
 PREPARING_PASSES = (
     "mxcomp-inline-calls",

@@ -63,9 +63,11 @@ _QUERY, _KEY = "t", KEY
 def seen(mask: ir.Value, axes: Sequence[Index], hides: float = HIDES) -> Seen | None:
     """Returns the mask [n, t, l] in this form; None for any other. `hides` is the highest number that hides a key."""
     found = Follower().element(mask, axes)
+    is_boolean = isinstance(build.element(mask), ir.IntegerType)
+    if found == (1.0 if is_boolean else 0.0):
+        return Seen((), (), None, False, frozenset())
     if found is None or not isinstance(found := turned(found), Choice):
         return None
-    is_boolean = isinstance(build.element(mask), ir.IntegerType)
     if not found.is_plain if is_boolean else found.yes != 0.0 or not found.no <= hides:
         return None
     ends, starts, among = list[Bound](), list[Bound](), list[Element]()

@@ -129,6 +129,9 @@ AHEAD = "mxcomp.ahead"
 """The attribute of a placeholder that may compute routing in front, with `threads`, `along` and `llvm_func_attrs` of
 its dispatch, until routing is joined."""
 
+EQUAL_SIZES = "mxcomp.equal_sizes"
+"""The attribute of a module with groups of dimensions of arguments, by function, whose sizes are equal as exported."""
+
 LONGEST_SIZE = "mxcomp.longest_size"
 """The attribute of a module with an upper bound of the dynamic sizes of its arguments: kernels are tuned for it, and
 correct beyond it."""

@@ -12,7 +12,7 @@ from iree.compiler import ir
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
 from mxcomp.errors import InputError
-from mxcomp.mlir.attributes import LONGEST_SIZE
+from mxcomp.mlir.attributes import EQUAL_SIZES, LONGEST_SIZE, from_python
 from mxcomp.torch import decompositions
 from mxcomp.torch.parameters import Parameters
 from mxcomp.torch.state import with_buffers
@@ -60,10 +60,12 @@ def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: P
             importer.import_program(lowered, func_name=function)
         except (NotImplementedError, TypeError) as error:
             raise InputError(f"@{function} cannot be imported: {error}") from None
-    longest = _longest(programs.values())
-    if longest is not None:
-        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), longest)
-        importer.module.operation.attributes[LONGEST_SIZE] = number
+    equal = {function: _equal(lowered) for function, lowered in functions.items()}
+    with context:
+        noted = {LONGEST_SIZE: _longest(programs.values()), EQUAL_SIZES: equal if any(equal.values()) else None}
+        for name, value in noted.items():
+            if value is not None:
+                importer.module.operation.attributes[name] = from_python(value)
     return importer.module
 
 
@@ -71,6 +73,19 @@ def _longest(programs: Iterable[torch.export.ExportedProgram]) -> int | None:
     """Returns the upper bound of the dynamic sizes, or None."""
     highest = [limits.upper for program in programs for limits in program.range_constraints.values()]
     return max(map(int, highest)) if highest and all(limit < _UNLIMITED for limit in highest) else None
+
+
+def _equal(program: torch.export.ExportedProgram) -> list[list[list[int]]]:
+    """Returns groups of dimensions of arguments, each with its argument's number, whose sizes are one expression."""
+    inputs = set(program.graph_signature.user_inputs)
+    values = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
+    arguments = enumerate(each for each in values if isinstance(each, (torch.Tensor, torch.SymInt)))
+    found = dict[str, list[list[int]]]()
+    for number, value in arguments:
+        for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if isinstance(size, torch.SymInt):
+                found.setdefault(str(size), []).append([number, dim])
+    return [each for each in found.values() if len(each) > 1]
 
 
 def _lowered(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

@@ -169,6 +169,30 @@ util.func public @two_dynamic_sizes(%q: tensor<2x?x64xbf16>, %k: tensor<2x?x64xb
   util.return %r : tensor<2x?x64xbf16>
 }
 
+// Keys of a dynamic number have a mask of zeros (`mxcomp.torch.attention`), which the kernel needs not.
+
+// CHECK-LABEL: util.func public @zeros(
+// CHECK-NOT: linalg.fill ins({{.*}}) outs({{.*}}tensor<2x40x?xbf16>
+// CHECK: ins(%{{[^,]+}}, %{{[^,]+}}, %{{[^,]+}} : tensor<2x40x64xbf16>, tensor<2x?x64xbf16>, tensor<2x?x64xbf16>)
+// CHECK-SAME: ukernel_descriptor<"mx_attention_prefill_m64_d64_
+// CHECK-NOT: iree_linalg_ext.attention
+util.func public @zeros(%q: tensor<2x40x64xbf16>, %k: tensor<2x?x64xbf16>) -> tensor<2x40x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %zero = arith.constant 0.0 : bf16
+  %c1 = arith.constant 1 : index
+  %keys = tensor.dim %k, %c1 : tensor<2x?x64xbf16>
+  %numbers = tensor.empty(%keys) : tensor<2x40x?xbf16>
+  %m = linalg.fill ins(%zero : bf16) outs(%numbers : tensor<2x40x?xbf16>) -> tensor<2x40x?xbf16>
+  %empty = tensor.empty() : tensor<2x40x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #m, #o]>
+      ins(%q, %k, %k, %scale, %m : tensor<2x40x64xbf16>, tensor<2x?x64xbf16>, tensor<2x?x64xbf16>, f32, tensor<2x40x?xbf16>)
+      outs(%empty : tensor<2x40x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x40x64xbf16>
+  util.return %r : tensor<2x40x64xbf16>
+}
+
 // CHECK-LABEL: util.func public @dynamic_batch(
 // CHECK: cf.assert {{.*}} "mxcomp: operands of attention must have the same number of batches"
 // CHECK: cf.assert {{.*}} "mxcomp: batches of attention must be between 1 and
