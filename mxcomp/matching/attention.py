@@ -116,7 +116,7 @@ class Attention:
 
 def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] | None:
     """Returns the sizes of an attention by their axes, and its kernel, or why it has none. None: it is no attention."""
-    axes = _axes(op) if op.name == ATTENTION else {}
+    axes = _axes(op)
     try:
         form = _whole(op, axes) if op.name == ATTENTION else _spelled(op)
         if form is None:
@@ -128,7 +128,9 @@ def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] |
 
 
 def _axes(op: ir.Operation) -> Mapping[str, int | None]:
-    """Returns the sizes of IREE's operation, as far as it is of the usual form."""
+    """Returns the sizes of IREE's operation, as far as it is of the usual form, or of a product's result."""
+    if op.name == softmax.PRODUCT:
+        return dict(zip("ntv", build.static_sizes(op.results[0]), strict=True))
     sizes = [build.static_sizes(op.operands[i]) for i in range(3)]
     return {axis: size for each, form in zip(sizes, _FORM, strict=True) for axis, size in zip(form, each, strict=False)}
 
@@ -136,6 +138,8 @@ def _axes(op: ir.Operation) -> Mapping[str, int | None]:
 def _spelled(op: ir.Operation) -> Form | None:
     found = softmax.find(op)
     if found is None:
+        if softmax.resembles(op):
+            raise NotCoveredError("spelled in a form that is not recognised")
         return None
     places = found.query, found.key, found.value
     axes = {index.axis: index.extent for place in places for index in place.indices}

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from iree.compiler import ir
 
@@ -26,7 +27,7 @@ from mxcomp.matching.following import KEY, Following, reduction
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_rounding, is_zero, loop_sizes
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_rounding, is_zero, iterators, loop_sizes, sums_products
 
 PRODUCT = "linalg.batch_matmul"
 _RESULT = ("n", "t", KEY)
@@ -36,6 +37,10 @@ _MOST_OPERATIONS = 1024
 2⁶⁰."""
 LOW = -3e4
 """The highest number in place of a score that hides it: models of f16 have -65504, or what is half of it."""
+_MOST_VALUES = 64
+"""The number of tensors in front of a product among which another one and its softmax are looked for."""
+_BETWEEN = ("linalg.", "tensor.", "arith.", "math.", "util.optimization_barrier")
+"""Operations between both products, but for other ones."""
 _SAME = ("arith.extf", "arith.truncf")
 _LEAF, NUMBER, _SUM, _LARGEST, _CONCAT = "leaf", "number", "sum", "largest", "concat"
 
@@ -125,6 +130,22 @@ def find(product: ir.Operation) -> Spelled | None:
     return Spelled(
         result, query, key, value, scale, cap, mask, None if column is None else column.leaf, adds_in_f16, both
     )
+
+
+def resembles(product: ir.Operation) -> bool:
+    """Returns whether a product's first factor is a softmax of another product, as in attention of other forms."""
+    if product.name != PRODUCT:
+        return False
+    values, found = [product.operands[0]], set[str]()
+    for value in islice(values, _MOST_VALUES):  # values are appended while they are visited
+        op = graph.producer(value)
+        if op is None or sums_products(op) or not op.name.startswith(_BETWEEN):
+            found |= {op.name} if op is not None else set()
+            continue
+        is_of_rows = op.name == "linalg.generic" and "reduction" in iterators(op)
+        found |= {each.name for each in graph.walk(op)} | ({_SUM} if is_of_rows else set())
+        values += [each for each in op.operands if build.is_tensor(each) and each not in values]
+    return {PRODUCT, "math.exp", _SUM} <= found
 
 
 def _factors(product: ir.Operation, result: Sequence[str], inner: str) -> tuple[Element, Element]:

@@ -12,6 +12,9 @@
 !kt = tensor<4x64x96xbf16>
 !s = tensor<4x1x96xf32>
 
+// What is left has a reason, and what is no attention has not.
+// CHECK-COUNT-8: reason = "spelled in a form that is not recognised"
+// CHECK-NOT: reason
 // CHECK-LABEL: util.func public @plain(
 // CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<4x1x64xbf16>, %[[K:[a-z0-9]+]]: tensor<4x96x64xbf16>, %[[V:[a-z0-9]+]]: tensor<4x96x64xbf16>
 // CHECK-NOT: linalg.transpose
@@ -826,4 +829,30 @@ util.func public @weights_kept(%q: !q, %k: !k, %v: !k) -> (!q, tensor<4x1x96xbf1
     linalg.yield %0 : bf16
   } -> !q
   util.return %rounded, %weights : !q, tensor<4x1x96xbf16>
+}
+
+// A product, its activation by powers, and another product: no softmax.
+// CHECK-LABEL: util.func public @activated(
+// CHECK-COUNT-2: linalg.batch_matmul
+// CHECK: util.return
+util.func public @activated(%q: !q, %kt: !kt, %v: !k) -> tensor<4x1x64xf32> {
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %s_places = tensor.empty() : !s
+  %s_start = linalg.fill ins(%zero : f32) outs(%s_places : !s) -> !s
+  %products = linalg.batch_matmul ins(%q, %kt : !q, !kt) outs(%s_start : !s) -> !s
+  %narrow_places = tensor.empty() : tensor<4x1x96xbf16>
+  %weights = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%products : !s) outs(%narrow_places : tensor<4x1x96xbf16>) {
+  ^bb0(%x: f32, %out: bf16):
+    %0 = math.exp %x : f32
+    %1 = arith.addf %0, %one : f32
+    %2 = arith.divf %x, %1 : f32
+    %3 = arith.truncf %2 : f32 to bf16
+    linalg.yield %3 : bf16
+  } -> tensor<4x1x96xbf16>
+  %r_places = tensor.empty() : tensor<4x1x64xf32>
+  %r_start = linalg.fill ins(%zero : f32) outs(%r_places : tensor<4x1x64xf32>) -> tensor<4x1x64xf32>
+  %r = linalg.batch_matmul ins(%weights, %v : tensor<4x1x96xbf16>, !k) outs(%r_start : tensor<4x1x64xf32>) -> tensor<4x1x64xf32>
+  util.return %r : tensor<4x1x64xf32>
 }
