@@ -172,6 +172,8 @@ def compared(found: np.ndarray, node: Node) -> str:
         if node.kind in VALUES:  # zeros have two codes
             a, b = VALUES[node.kind][codes], VALUES[node.kind][node.data]
             wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+        if node.error is not None:  # nothing is known of some
+            wrong &= ~np.isnan(node.error)
         found = codes
     elif found.shape != node.shape:
         return f"shape {found.shape}, expected {node.shape}"

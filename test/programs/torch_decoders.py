@@ -15,17 +15,19 @@ from typing import Any
 import numpy as np
 import torch
 from drawing import Dice
-from nodes import FLOATS, Node
+from nodes import BLOCK, ELEMENTS, FLOATS, Node
 from themes import Function
 from torch import Tensor, nn
 from torch.nn import functional
 
 import mxcomp.torch
+from mxcomp.formats import element_format
 from mxcomp.ir.quantisation import UNQUANTISED
 from mxcomp.torch import ScaledLinear
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 LOOSE = {"bf16": 2.0**-7, "f16": 2.0**-9, "f32": 2.0**-17}
+LOOSE |= {"E4M3": 2.0**-5, "E5M2": 2.0**-4, "E2M3": 2.0**-4, "E2M1": 2.0**-3}
 """How far off results may be at least, by the largest of them."""
 QUANTISED, TIMES = 2.0**-3, 4
 KIND = {"bf16": 4, "f16": 1, "f32": 0.4}
@@ -42,7 +44,12 @@ NORMS = {"rms": 4, "plain rms": 1, "spelled rms": 3, "layer": 1.5, "plain layer"
 ROTATIONS = {"half": 4, "interleaved": 2, "": 1}
 FORMS = {"sdpa": 3, "sdpa of all heads": 1, "spelled": 3}
 MASKS = {"truth": 3, "numbers": 2}
-CACHES = {"index_copy": 3, "index_put": 2, "where": 2, "rolled": 0.7, "": 2}
+CACHES = {"index_copy": 3, "index_put": 2, "where": 2, "pages": 2, "rolled": 0.7, "": 2}
+FORMATS = {"": 3, "E4M3": 1.5, "E5M2": 0.7, "MX E4M3": 1, "MX E5M2": 0.5, "MX E2M1": 1.5, "MX E2M3": 0.2}
+"""Of caches: as they are computed, or narrow, with a scale for each block in MX formats."""
+FLOAT8 = {"E4M3": torch.float8_e4m3fn, "E5M2": torch.float8_e5m2}
+KINDS = {dtype: element_format(name).mlir_type for name, dtype in FLOAT8.items()}
+PAGES = {8: 0.5, 16: 2, 32: 1}
 LINEARS = {"plain": 5, "weight": 2, "mx": 2}
 JOINED = {"apart": 3, "joined": 1}
 TOKENS = {2: 1, 5: 1, 33: 1}
@@ -76,6 +83,8 @@ class Choice:
     cap: float | None
     has_sinks: bool
     cache: str
+    format: str
+    page: int
     dynamic: str
     packed: bool
     is_state: bool
@@ -90,6 +99,12 @@ class Choice:
     def scale(self) -> float:
         return self.size**-0.5
 
+    @property
+    def caches(self) -> list[str]:
+        """Names of the caches: with scales of blocks those of elements and of scales."""
+        parts = ("", "_scales") if self.format.startswith("MX") else ("",)
+        return [name + part for name in ("keys", "values") for part in parts]
+
 
 def chosen(dice: Dice) -> Choice:
     heads, key_heads = dice.pick(HEADS)
@@ -103,6 +118,9 @@ def chosen(dice: Dice) -> Choice:
     batch = max(batch, 2) if dynamic == "batch" else batch
     length = min(length, 40) if dynamic else length
     prompt = min(dice.pick(PROMPT), length // 3) if cache else length
+    format_ = dice.noted("cache format", FORMATS) if cache and size % BLOCK == 0 else ""
+    page = dice.pick(PAGES) if cache == "pages" else 0
+    length = -(-length // page) * page if page else length
     window = dice.pick([3, 8, 20]) if dice.chance(0.3, "window") else None
     return Choice(
         kind=kind, hidden=dice.pick(HIDDEN), heads=heads, key_heads=key_heads, size=size,
@@ -110,10 +128,10 @@ def chosen(dice: Dice) -> Choice:
         head_norm=dice.chance(0.2, "norm of heads"), rotation=dice.noted("rotary", ROTATIONS),
         rotated=size // 2 if dice.chance(0.25, "rotary:partial") else size, form=form, mask=dice.noted("mask", MASKS),
         window=window, cap=dice.pick([5.0, 30.0]) if spelled and dice.chance(0.3, "cap") else None,
-        has_sinks=spelled and dice.chance(0.4, "sinks"), cache=cache, dynamic=dynamic,
-        packed=bool(dynamic) and dice.chance(0.5, "mask:packed"),
+        has_sinks=spelled and dice.chance(0.4, "sinks"), cache=cache, format=format_, page=page,
+        dynamic=dynamic, packed=bool(dynamic) and dice.chance(0.5, "mask:packed"),
         is_state=cache not in ("", "rolled") and dice.chance(0.5, "state"),
-        by_sequence=cache in ("index_put", "where") and batch > 1 and dice.chance(0.5, "position:by sequence"),
+        by_sequence=cache in ("index_put", "where", "pages") and batch > 1 and dice.chance(0.5, "position:by sequence"),
         padded=not window and dice.chance(0.25, "padded"), joined=dice.noted("qkv", JOINED),
         has_bias=dice.chance(0.3, "bias"), residual=dice.chance(0.4, "residual"), last=dice.noted("behind", LAST),
     )  # fmt: skip
@@ -188,8 +206,40 @@ class Layer(nn.Module):
             self.experts = nn.Parameter(numbers(16, it.hidden))
         frequencies = 10000.0 ** (-torch.arange(0, it.rotated, 2) / it.rotated)
         self.register_buffer("frequencies", frequencies, persistent=False)
-        for name in ("keys", "values") if it.is_state else ():
-            self.register_buffer(name, torch.zeros(it.batch, it.key_heads, it.length, it.size))
+
+    def keep(self, dtype: torch.dtype) -> None:
+        """Registers caches of zeros, of this type where they are not narrow."""
+        for name, cache in zip(self.choice.caches, self.empty(dtype), strict=True):
+            self.register_buffer(name, cache)
+
+    def empty(self, dtype: torch.dtype) -> list[Tensor]:
+        return self.caches(lambda *sizes: torch.zeros(sizes, dtype=dtype))
+
+    def caches(self, numbers: Callable[..., Tensor]) -> list[Tensor]:
+        """Caches of numbers: [batch, heads, length, size], or pages, of which there is one more than are in use."""
+        it = self.choice
+        pages = it.batch * it.length // it.page + 1 if it.page else 0
+        sizes = (pages, it.page, it.key_heads) if it.page else (it.batch, it.key_heads, it.length)
+        return [part for _ in "kv" for part in self.stored(numbers(*sizes, it.size))]
+
+    def stored(self, rows: Tensor) -> list[Tensor]:
+        """Rows as caches have them: elements, and perhaps scales."""
+        *mx, format_ = self.choice.format.split(" ")
+        if not format_:
+            return [rows]
+        if mx:
+            return [*mxcomp.torch.quantise(rows.float() if rows.dtype == torch.float64 else rows, format_)]
+        return [rows.to(FLOAT8[format_])]
+
+    def read(self, parts: list[Tensor], table: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Keys or values [batch, heads, length, size]."""
+        it = self.choice
+        if table is not None:
+            parts = [x[table].reshape(it.batch, -1, *x.shape[2:]).transpose(1, 2) for x in parts]
+        if len(parts) == 1:
+            return parts[0].to(dtype) if it.format else parts[0]
+        (elements, scales), wide = parts, torch.float32 if dtype == torch.float64 else dtype
+        return mxcomp.torch.dequantise(elements, scales, it.format.removeprefix("MX "), wide).to(dtype)
 
     def rotation(self, at: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [batch or 1, 1, tokens, rotated / 2]."""
@@ -209,9 +259,16 @@ class Layer(nn.Module):
             x = torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
         return torch.cat([x, rest], -1) if rest.shape[-1] else x
 
-    def written(self, old: Tensor, new: Tensor, at: Tensor) -> Tensor:
+    def written(self, old: Tensor, new: Tensor, at: Tensor, table: Tensor | None) -> Tensor:
         """A cache [batch, heads, length, size] with rows at places [batch or 1, tokens]."""
         it, tokens = self.choice, new.shape[2]
+        if old.dtype in FLOAT8.values():
+            whole = self.written(old.view(torch.uint8), new.view(torch.uint8), at, table)
+            return whole.view(old.dtype)
+        if table is not None:
+            slots = table.gather(1, (at // it.page).expand(it.batch, -1)) * it.page + at % it.page
+            rows = new.transpose(1, 2).reshape(-1, it.key_heads, new.shape[3])
+            return old.view(-1, *old.shape[2:]).index_copy(0, slots.reshape(-1), rows).view_as(old)
         if it.cache == "rolled":
             return torch.cat([old[:, :, tokens:], new], 2)
         if it.cache == "index_copy":
@@ -220,7 +277,7 @@ class Layer(nn.Module):
             place = torch.arange(it.length)[None] - at[:, :1]
             meant = (place >= 0) & (place < tokens)
             if tokens > 1:
-                rows = place.clamp(0, tokens - 1)[:, None, :, None].expand(it.batch, it.key_heads, -1, it.size)
+                rows = place.clamp(0, tokens - 1)[:, None, :, None].expand(it.batch, it.key_heads, -1, new.shape[3])
                 new = new.gather(2, rows)
             return torch.where(meant[:, None, :, None], new, old)
         old = old.clone()
@@ -284,7 +341,7 @@ class Layer(nn.Module):
 
     def forward(
         self, x: Tensor, position: Tensor, lengths: Tensor | None = None, before: Tensor | None = None,
-        keys: Tensor | None = None, values: Tensor | None = None,
+        table: Tensor | None = None, **caches: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         it, (batch, tokens, _) = self.choice, x.shape
         given = x
@@ -300,16 +357,19 @@ class Layer(nn.Module):
         if it.rotation:
             tables = self.rotation(at)
             q, k = (self.rotated(part, *tables) for part in (q, k))
+        kept: list[Tensor] = []
         if it.cache:
-            old = (self.keys, self.values) if it.is_state else (keys, values)
-            k, v = (self.written(cache, rows, at) for cache, rows in zip(old, (k, v), strict=True))
-            if it.is_state:
-                self.keys.copy_(k)
-                self.values.copy_(v)
+            old = [self.get_buffer(name) if it.is_state else caches[name] for name in it.caches]
+            rows = [part for x in (k, v) for part in self.stored(x)]
+            kept = [self.written(*pair, at, table) for pair in zip(old, rows, strict=True)]
+            half = len(kept) // 2
+            k, v = (self.read(parts, table, q.dtype) for parts in (kept[:half], kept[half:]))
+            for cache, new in zip(old if it.is_state else (), kept, strict=False):
+                cache.view(new.dtype).copy_(new)
         found = self.attention(q, k, v, self.seen(at, k.shape[2], lengths))
         x = x + self.out(found.transpose(1, 2).reshape(batch, tokens, -1))
         x = self.behind(x, given)
-        return (x, k, v) if it.cache and not it.is_state else (x,)
+        return (x, *kept) if not it.is_state else (x,)
 
 
 def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
@@ -319,6 +379,9 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
     layer = Layer(choice, dice).eval().requires_grad_(False).to(dtype)
     exact = copy.deepcopy(layer).double()
     exact.frequencies = layer.frequencies = layer.frequencies.float()
+    if choice.is_state:
+        layer.keep(dtype)
+        exact.keep(torch.float64)
     model = copy.deepcopy(layer)  # whose state stays as it is at first
     count, apart = dice.pick(CALLS) if choice.cache else 1, choice.prompt > 1 and dice.chance(0.15, "two functions")
     calls = [("main", choice.prompt)] + [("token", 1) if apart else ("main", choice.prompt)] * (count - 1)
@@ -328,16 +391,19 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
     rounds: list[list[Function]] = []
     caches: tuple[Tensor, ...] = ()
     if choice.cache and not choice.is_state:
-        shape = choice.batch, choice.key_heads, choice.length, choice.size
-        caches = tuple(torch.from_numpy(dice.numbers.normal(size=shape)).to(dtype) for _ in "kv")
+        caches = tuple(layer.caches(lambda *sizes: torch.from_numpy(dice.numbers.normal(size=sizes)).to(dtype)))
+    table = torch.from_numpy(dice.numbers.permutation(choice.batch * choice.length // (choice.page or 1)))
+    table = table.reshape(choice.batch, -1) + 1
     first = int(dice.numbers.integers(0, max(1, choice.length - 3 * choice.prompt))) if choice.by_sequence else 0
     position = torch.tensor([first, *([0] * (choice.batch - 1))] if choice.by_sequence else [0])
     if choice.by_sequence and choice.batch > 1:
         position = position.roll(1)
     for name, tokens in calls:
         given = _arguments(choice, dice, tokens, position, dtype)
+        if choice.page:
+            given["table"] = table
         if caches:
-            given |= dict(zip(("keys", "values"), caches, strict=True))
+            given |= dict(zip(choice.caches, caches, strict=True))
         if name not in functions:
             dims = {axis: torch.export.Dim(each, max=512) for axis, each in enumerate(("batch", "tokens"))}
             sizes = {axis: dim for axis, dim in dims.items() if dim.__name__ == choice.dynamic}
@@ -346,10 +412,13 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
                 shapes["lengths"] = {axis: dim for axis, dim in sizes.items() if axis == 0}
             functions[name] = torch.export.export(model, (), given, dynamic_shapes=shapes, strict=False)
         with torch.no_grad():
-            right = exact(**{key: each.double() if each.is_floating_point() else each for key, each in given.items()})
+            right = exact(**{key: each.double() if each.dtype == dtype else each for key, each in given.items()})
             found = layer(**given)
+        results = [_node(choice, layer, *pair) for pair in zip(right, found, strict=True) if pair[1].dtype == dtype]
+        if choice.format:
+            at = position[:, None] + torch.arange(tokens)
+            results += [_bytes(layer, each, at, given.get("table")) for each in found[1:]]
         caches = found[1:]
-        results = [_node(choice, layer, *pair) for pair in zip(right, found, strict=True)]
         rounds.append([Function(name, [_array(each) for each in given.values()], results)])
         position = position + tokens * bool(choice.cache)
     return str(mxcomp.torch.export(functions)), rounds
@@ -372,11 +441,21 @@ def _arguments(choice: Choice, dice: Dice, tokens: int, position: Tensor, dtype:
 def _node(choice: Choice, layer: Layer, exact: Tensor, found: Tensor) -> Node:
     data, off = exact.numpy(), (found.double() - exact).abs().max().item()
     inputs = {each.formats[1] for each in layer.modules() if isinstance(each, ScaledLinear)}
-    kinds = {choice.kind} | inputs & {UNQUANTISED}
+    kinds = {choice.kind, *choice.format.split(" ")[-1:]} - {""} | inputs & {UNQUANTISED}
     loose = QUANTISED if inputs - {UNQUANTISED} else max(LOOSE[kind] for kind in kinds)
     return Node(None, data, choice.kind, np.full(data.shape, max(TIMES * off, loose * exact.abs().max().item())))
 
 
+def _bytes(layer: Layer, cache: Tensor, at: Tensor, table: Tensor | None) -> Node:
+    """A narrow cache, of whose new rows nothing is known: they may be on the other side of a rounding."""
+    new = torch.ones(layer.choice.batch, layer.choice.key_heads, at.shape[1], cache.shape[-1], dtype=torch.uint8)
+    is_new = layer.written(torch.zeros_like(cache, dtype=torch.uint8), new, at, table).bool()
+    kind = KINDS.get(cache.dtype, "i8")
+    return Node(None, cache.view(torch.uint8).numpy(), kind, np.where(is_new.numpy(), np.nan, 0.0))
+
+
 def _array(tensor: Tensor) -> np.ndarray:
     kind = next((name for name, dtype in DTYPES.items() if dtype == tensor.dtype), None)
+    if tensor.dtype in FLOAT8.values():
+        return tensor.view(torch.uint8).numpy().view(ELEMENTS[KINDS[tensor.dtype]])
     return tensor.numpy() if kind is None else tensor.float().numpy().astype(FLOATS[kind])
