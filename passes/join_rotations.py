@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
@@ -58,14 +58,14 @@ def run(module: ir.Operation, options: Options) -> None:
     if options.reference:
         return
     for group in list(_together(_roots(module), _stand_together)):
-        if sum(map(_elements, group)) <= 2 * _FEW or not _fuse(group):
+        if _are_few(group) or not _fuse(group):
             for together in list(_together(group, _joins)):
                 _join(together)
 
 
-def found(module: ir.Operation) -> list[list[ir.Operation]]:
-    """Returns the last operations of rotations below a module, those of few elements that stand together in a list."""
-    return list(_together(_roots(module), _joins))
+def pairs(module: ir.Operation) -> list[tuple[ir.Operation, ir.Operation]]:
+    """Returns the last operations of rotations below a module that follow one another, if both are of few elements."""
+    return [pair for pair in pairwise(_roots(module)) if _are_few(pair)]
 
 
 def _roots(module: ir.Operation) -> list[ir.Operation]:
@@ -132,7 +132,11 @@ def _together(
 
 
 def _joins(group: list[ir.Operation], root: ir.Operation) -> bool:
-    return sum(map(_elements, (*group, root))) <= 2 * _FEW and _stand_together(group, root)
+    return _are_few([*group, root]) and _stand_together(group, root)
+
+
+def _are_few(roots: Sequence[ir.Operation]) -> bool:
+    return sum(map(_elements, roots)) <= 2 * _FEW
 
 
 def _stand_together(group: list[ir.Operation], root: ir.Operation) -> bool:

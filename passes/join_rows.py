@@ -21,12 +21,13 @@ attention of these queries to the caches follows, its kernel does all of it (`mx
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
 from iree.compiler import ir
 
+from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import attributes, build, composing, graph
 from mxcomp.mlir.attributes import DECODE, ROWS
 from mxcomp.options import Options
@@ -47,6 +48,7 @@ _MOST_OF_THREAD = 16
 """The largest number of elements of queries that a thread of attention computes: with a sine and a cosine of each they
 take 1.9 µs, and the dispatch that they spare 2.9."""
 _VIEWS = (*graph.RESHAPES, "util.optimization_barrier")
+_OF_CACHES = (*_VIEWS, *BITCASTS)
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -56,12 +58,13 @@ def run(module: ir.Operation, options: Options) -> None:
     for op in _with_attribute(module, DECODE):
         graph.erase_dead(_region(op))  # of a kernel in whose place is one that packs
     written = _with_attribute(module, ROWS)
-    for roots in list(join_rotations.found(module)):
-        for op in written:
-            if _joins(op, roots):
-                written.remove(op)
-                _join(op, roots)
-                break
+    joined = set[ir.Operation]()
+    for pair in join_rotations.pairs(module):
+        op = next((op for op in written if joined.isdisjoint(pair) and _joins(op, pair)), None)
+        if op is not None:
+            written.remove(op)
+            joined.update(pair)
+            _join(op, pair)
     for op in written:
         del op.attributes[ROWS]
     for op in _with_attribute(module, DECODE):
@@ -87,23 +90,31 @@ def _region(op: ir.Operation) -> ir.Operation:
     return op.parent.operation
 
 
-def _joins(op: ir.Operation, roots: Sequence[ir.Operation]) -> bool:
+def _joins(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> bool:
     """Returns whether one of two rotations is what is written, and nothing asks for the other one before."""
     rows, new, region = _rows(op), _new(op), _region(op)
-    keys = [root for root in roots if root.results[0] in new]
-    if len(roots) != 2 or len(keys) != 1 or rows.rows != 1 or rows.parts != 1 or roots[0].block != region.block:
+    made = {made for value in new for made in composing.followed(value)}
+    keys = [root for root in roots if root in made]
+    if len(keys) != 1 or rows.rows != 1 or rows.parts != 1 or any(root.block != region.block for root in roots):
         return False
     other = next(root for root in roots if root not in keys)
     size, rest = divmod(_count(other.results[0]), rows.groups)
     if rest or size < 2 or size + rows.caches * rows.size > _MOST:
         return False
-    if any(str(build.element(each)) != rows.element for each in (other.results[0], *new)):
+    if any(str(build.element(each)) != rows.element for each in new) or not _is_read_by(region, keys[0], made):
         return False
-    if any(_region(user) != region for user in graph.readers(keys[0].results[0], _VIEWS)):
+    if not other.is_before_in_block(region) and _attention(region, other.results[0], rows, size) is None:
         return False
     behind = (graph.in_block(user, region.block) for user in graph.readers(other.results[0], _VIEWS))
     is_behind = all(map(region.is_before_in_block, behind))
     return is_behind and all(map(elementwise.is_taken, composing.leaves([other.results[0], *new])))
+
+
+def _is_read_by(region: ir.Operation, op: ir.Operation, between: set[ir.Operation]) -> bool:
+    """Returns whether nothing but a region reads an operation, or what these operations make of it."""
+    users = set(graph.readers(op.results[0], _VIEWS))
+    others = [user for user in users if _region(user) != region]
+    return all(user in between and _is_read_by(region, user, between) for user in others)
 
 
 def _count(value: ir.Value) -> int:
@@ -111,9 +122,10 @@ def _count(value: ir.Value) -> int:
     return math.prod(size or 0 for size in build.static_sizes(value))
 
 
-def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
+def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
     rows, new, region = _rows(op), _new(op), _region(op)
-    other = next(root for root in roots if root.results[0] not in new).results[0]
+    made = {made for value in new for made in composing.followed(value)}
+    other = next(root for root in roots if root not in made).results[0]
     results = [*new, other]
     leaves = [each for each in composing.leaves(results) if isinstance(each.type, ir.RankedTensorType)]
     numbers = {leaf: number for number, leaf in enumerate(leaves)}
@@ -125,7 +137,9 @@ def _join(op: ir.Operation, roots: Sequence[ir.Operation]) -> None:
     with ir.InsertionPoint(before), standing.named(region, "cache", "rows"):
         taken = [elementwise.flat(leaf) for leaf in leaves]
         kinds = [ir.RankedTensorType(value.type) for value in taken]
-        kernel = RotatedRows.of(rows, size, kinds, [_element(value, numbers) for value in results])
+        kernel = RotatedRows.of(
+            rows, size, str(build.element(other)), kinds, [_element(value, numbers) for value in results]
+        )
         if reader is not None:
             written = _with_attention(reader, kernel, [*taken, table], region)
         else:
@@ -153,12 +167,13 @@ def _attention(region: ir.Operation, other: ir.Value, rows: Rows, size: int) -> 
     sources = [graph.look_through(each, _VIEWS) for each in (found.operands[0], *of_caches)]
     if own.block != region.block or {*sources[1:]} != {*region.results} or sources[0] != other:
         return None
-    behind = (graph.in_block(user, own.block) for each in region.results for user in graph.readers(each, _VIEWS))
+    behind = (graph.in_block(user, own.block) for each in region.results for user in graph.readers(each, _OF_CACHES))
     if any(each != own and each.is_before_in_block(own) for each in behind):
         return None
     ours = size, rows.groups, rows.length, rows.size
     is_alike = (kernel.rows * kernel.size, kernel.heads // kernel.group, kernel.keys, kernel.size) == ours
-    is_alike = is_alike and kernel.key.format == kernel.value.format == rows.format
+    formats = {(each.format, each.scales is not None) for each in (kernel.key, kernel.value)}
+    is_alike = is_alike and formats == {(rows.format or kernel.key.format, bool(rows.format))}
     parts = [rows.groups * rows.length * width / kernel.workgroups for width, _ in rows.stored]
     is_few = size <= _MOST_OF_THREAD * kernel.threads
     return found if is_alike and is_few and all(part >= 2 and part.is_integer() for part in parts) else None
@@ -201,9 +216,9 @@ def _with_attention(
 
 def _views(of: ir.Operation, before: ir.Operation) -> list[ir.Operation]:
     """Returns the views of an operation's results before another one, in order."""
-    ops = [view.operation for view in of.block.operations if view.operation.name in _VIEWS]
+    ops = [view.operation for view in of.block.operations if view.operation.name in _OF_CACHES]
     is_early = [op for op in ops if of.is_before_in_block(op) and op.is_before_in_block(before)]
-    return [op for op in is_early if graph.look_through(op.operands[0], _VIEWS) in list(of.results)]
+    return [op for op in is_early if graph.look_through(op.operands[0], _OF_CACHES) in list(of.results)]
 
 
 def _element(result: ir.Value, numbers: Mapping[ir.Value, int]) -> Element:

@@ -51,6 +51,7 @@ _Found: TypeAlias = tuple[tuple[Update, ...], Rows]
 
 _IMPORT = "hal.tensor.import"
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
+_SAME_BYTES = (*graph.VIEWS, *BITCASTS)
 _CALLS = ("util.call", "func.call")
 _PARTS = (8, 4, 2, 3, 5, 7)
 """The numbers of workgroups for a single group of positions, of which the first that divides it is taken."""
@@ -139,27 +140,14 @@ def _kernel(update: Update) -> Rows | None:
 
 def _is_state(update: Update) -> bool:
     """Returns whether a cache may be overwritten: nothing else reads it, and the new value replaces it."""
-    op, users = graph.producer(update.cache), list(_users(update.op.results[0]))
-    if any(use.owner.operation not in (update.op, *_sizes(update.cache)) for use in update.cache.uses):
+    cache, users = graph.look_through(update.cache, _SAME_BYTES), list(graph.readers(update.op.results[0], _SAME_BYTES))
+    op = graph.producer(cache)
+    if any(each != update.op and each.name != "tensor.dim" for each in graph.readers(cache, _SAME_BYTES)):
         return False
     if op is None or op.name == _IMPORT:
         return any(each.name in _RETURNS for each in users)
     stores = (each.attributes[SYMBOL] for each in users if each.name == STORE)
     return op.name == LOAD and op.attributes[SYMBOL] in stores
-
-
-def _sizes(value: ir.Value) -> list[ir.Operation]:
-    """Returns the operations that only query sizes of a tensor."""
-    return [use.owner.operation for use in value.uses if use.owner.operation.name == "tensor.dim"]
-
-
-def _users(value: ir.Value) -> Iterator[ir.Operation]:
-    """Yields the readers of a value and of its views."""
-    for use in value.uses:
-        op = use.owner.operation
-        yield op
-        if op.name in graph.VIEWS:
-            yield from _users(op.results[0])
 
 
 def _together(ops: Sequence[ir.Operation], target: Target) -> Iterator[list[_Found]]:

@@ -31,22 +31,28 @@ class RotatedRows(Rows):
     """New rows, one for each group of caches, and `other` elements of another result for each group.
 
     Attributes:
-        other: The number of them.
+        other, other_element: The number of them, and their type.
         taken: The types of operands that elements are computed from, each of one dimension.
         elements: The new rows of each cache, all groups one behind the other, and the other result.
     """
 
     other: int = 0
+    other_element: str = ""
     taken: tuple[ir.RankedTensorType, ...] = ()
     elements: tuple[Element, ...] = ()
 
     @classmethod
     def of(
-        cls, rows: Rows, other: int, taken: Sequence[ir.RankedTensorType], elements: Sequence[Element]
+        cls,
+        rows: Rows,
+        other: int,
+        other_element: str,
+        taken: Sequence[ir.RankedTensorType],
+        elements: Sequence[Element],
     ) -> RotatedRows:
         """Returns the kernel that computes what another one is given."""
         entries = {each.name: getattr(rows, each.name) for each in fields(Rows)}
-        return cls(**entries, other=other, taken=tuple(taken), elements=tuple(elements))
+        return cls(**entries, other=other, other_element=other_element, taken=tuple(taken), elements=tuple(elements))
 
     @property
     def name(self) -> str:
@@ -62,7 +68,7 @@ class RotatedRows(Rows):
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of caches, and of the other result, as so many workgroups see them."""
-        return [*super().result_types(workgroups), build.tensor_type([workgroups, self.other], self.element)]
+        return [*super().result_types(workgroups), build.tensor_type([workgroups, self.other], self.other_element)]
 
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns results with a thread's elements."""

@@ -1,6 +1,7 @@
 """Elements of tensors at places: what they are computed from, down to tensors that are stored, in one body.
 
-Arithmetic, reshapes, transposes, slices and concatenations are followed, so that a tree of them becomes one operation:
+Arithmetic, reshapes, transposes, slices, concatenations, numbers, and floats whose bits are taken as integers are
+followed, so that a tree of them becomes one operation:
 
     concat(neg(slice(%x)), slice(%x))[d]    becomes    select(d < 64, -%x[d + 64], %x[d - 64])
 """
@@ -21,7 +22,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculate
 Place = Sequence[ir.Value]
 Loops = Mapping[int, ir.Value]
 
-_SUBSCRIPT = "linalg.index"
+_SUBSCRIPT, _BYTE = "linalg.index", 8
 
 
 def is_calculation(op: ir.Operation) -> bool:
@@ -74,6 +75,18 @@ class Elements:
     def _inlined(self, op: ir.Operation, operands: Sequence[ir.Value], loops: Loops) -> ir.Value:
         return inline(op, operands, lambda inner, _: _subscript_of(inner, loops))
 
+    def number(self, op: ir.Operation, place: Place) -> ir.Value:
+        return self._whole(arith.ConstantOp(build.element(op.results[0]), graph.constant(op.results[0])).result)
+
+    def _whole(self, value: ir.Value) -> ir.Value:
+        """Returns an element, the same at all places, as those of others are."""
+        return value
+
+    def bits(self, op: ir.Operation, place: Place) -> ir.Value:
+        found, kind = self.at(op.operands[0], place), build.element(op.results[0])
+        is_vector = isinstance(found.type, ir.VectorType)
+        return arith.BitcastOp(ir.VectorType.get(found.type.shape, kind) if is_vector else kind, found).result
+
     def expansion(self, op: ir.Operation, place: Place) -> ir.Value:
         places, groups = iter(place), _groups(op, op.results[0])
         return self.at(op.operands[0], [_joined([next(places) for _ in sizes], sizes) for sizes in groups])
@@ -109,6 +122,8 @@ _FOLLOWED: dict[str, Callable[[Elements, ir.Operation, Place], ir.Value]] = {
     "tensor.collapse_shape": Elements.collapse,
     "tensor.extract_slice": Elements.slice,
     "tensor.concat": Elements.concat,
+    "arith.constant": Elements.number,
+    "iree_tensor_ext.bitcast": Elements.bits,
 }
 
 
@@ -134,6 +149,9 @@ class Pieces(Elements):
         steps = vector.StepOp(ir.VectorType.get([self._width], ir.IndexType.get())).result
         neighbours = arith.AddIOp(self._vector(loops[row]), steps).result
         return self._vector(inline(op, operands, rewrite))
+
+    def _whole(self, value: ir.Value) -> ir.Value:
+        return self._vector(value)
 
     def _vector(self, value: ir.Value) -> ir.Value:
         if isinstance(value.type, ir.VectorType):
@@ -180,10 +198,21 @@ def _is_followed(op: ir.Operation) -> bool:
     if op.name == "tensor.concat":
         dim = ir.IntegerAttr(op.attributes["dim"]).value
         return all(build.static_sizes(operand)[dim] for operand in op.operands)
+    if op.name == "arith.constant":
+        return build.is_tensor(op.results[0]) and graph.constant(op.results[0]) is not None
+    if op.name == "iree_tensor_ext.bitcast":
+        return _is_bits(*map(ir.RankedTensorType, (op.operands[0].type, op.results[0].type)))
     if op.name in graph.RESHAPES:
         groups = _groups(op, op.results[0] if op.name == "tensor.expand_shape" else op.operands[0])
         return not any(None in group[i:] for group in groups for i in range(1, len(group)) if group[i - 1] != 1)
     return is_calculation(op)
+
+
+def _is_bits(floats: ir.RankedTensorType, integers: ir.RankedTensorType) -> bool:
+    """Returns whether a bitcast takes each float as an integer."""
+    kinds = floats.element_type, integers.element_type
+    is_of_each = isinstance(kinds[0], ir.FloatType) and isinstance(kinds[1], ir.IntegerType)
+    return is_of_each and kinds[0].width == kinds[1].width >= _BYTE and floats.shape == integers.shape
 
 
 def _subscript_of(op: ir.Operation, loops: Loops) -> ir.Value | None:

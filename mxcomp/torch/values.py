@@ -18,14 +18,20 @@ _tree_map = torch.utils._pytree.tree_map
 
 _VALUES = {name: torch.from_numpy(fmt.values().copy()) for name, fmt in FORMATS.items()}
 _POWERS = torch.from_numpy(decode_e8m0(np.arange(256, dtype=np.uint8)))
+_ARRAYS = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+"""Types that NumPy knows by ml_dtypes, with those whose bits they are taken as."""
 _BITS = {name: fmt.bits for name, fmt in FORMATS.items()}
 """Tables of values by format, and by the code of a scale; computed here, as tracers cannot look into NumPy."""
 
 
 def array(x: torch.Tensor) -> NDArray[Any]:
     """Returns a tensor as NumPy array, in the same memory on the CPU."""
-    x = x.detach().cpu()
-    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+    x, (bits, kind) = x.detach().cpu(), _ARRAYS.get(x.dtype, (None, None))
+    return x.numpy() if bits is None else x.view(bits).numpy().view(kind)
 
 
 def as_array(x: torch.Tensor) -> NDArray[Any]:

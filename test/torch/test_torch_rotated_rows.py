@@ -15,6 +15,8 @@ from mxcomp.run.runtime import RunError
 from mxcomp.torch.values import array
 
 WRITES = ("index_copy", "index_put", "where")
+FLOATS = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+"""Formats without scales of blocks."""
 
 
 class Step(torch.nn.Module):
@@ -43,7 +45,12 @@ class Step(torch.nn.Module):
             return x * cos + torch.cat([-second, first], -1) * sin
 
         new = self.stored(rotated(k), v)
-        return rotated(q), *(self.written(old, rows, position) for old, rows in zip(caches, new, strict=True))
+        return rotated(q), *(self.cached(old, rows, position) for old, rows in zip(caches, new, strict=True))
+
+    def cached(self, old: torch.Tensor, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        if self.format in FLOATS:
+            return self.written(old.view(torch.uint8), rows.view(torch.uint8), position).view(old.dtype)
+        return self.written(old, rows, position)
 
     def written(self, old: torch.Tensor, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         if self.write == "index_copy":
@@ -55,6 +62,8 @@ class Step(torch.nn.Module):
         return cache
 
     def stored(self, *rows: torch.Tensor) -> list[torch.Tensor]:
+        if self.format in FLOATS:
+            return [x.to(FLOATS[self.format]) for x in rows]
         return [part for x in rows for part in mxcomp.torch.quantise(x, self.format)] if self.format else [*rows]
 
 
@@ -67,6 +76,7 @@ class Step(torch.nn.Module):
         pytest.param(2, 64, 4, 80, 0, "", marks=pytest.mark.slow),
         pytest.param(3, 32, 8, 128, 31, "E2M1", marks=pytest.mark.slow),
         pytest.param(2, 8, 8, 96, 0, "E5M2", marks=pytest.mark.slow),
+        pytest.param(3, 8, 4, 80, 31, "float8_e4m3fn", marks=pytest.mark.slow),
     ],
 )
 def test_bits_of_pytorch(batch: int, heads: int, groups: int, size: int, position: int, format: str) -> None:
@@ -114,8 +124,8 @@ class Attending(Step):
         return self.attention(queries.double(), position, [each.double() for each in self.read([*stored])]).numpy()
 
     def read(self, stored: list[torch.Tensor]) -> list[torch.Tensor]:
-        if not self.format:
-            return stored
+        if not self.format or self.format in FLOATS:
+            return [x.to(self.case.dtype) for x in stored]
         pairs = zip(stored[::2], stored[1::2], strict=True)
         return [mxcomp.torch.dequantise(one, scales, self.format, self.case.dtype) for one, scales in pairs]
 
@@ -184,7 +194,7 @@ class Case:
         for one, other in zip(*found, strict=False):
             assert one.tobytes() == other.tobytes()
         for cache, expected in zip(found[0][1:], model(*given)[1:-1], strict=True):
-            assert (cache.astype("float32") == expected.float().numpy()).all()
+            assert cache.tobytes() == array(expected).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -200,6 +210,14 @@ class Case:
         pytest.param(Case(1, 8, 2, 128, 544, 543, format="E4M3"), marks=pytest.mark.slow, id="E4M3 in parts"),
         pytest.param(Case(3, 4, 2, 96, 96, 0, format="E5M2"), marks=pytest.mark.slow, id="E5M2 of sequences"),
         pytest.param(
+            Case(1, 8, 2, 128, 544, 543, format="float8_e4m3fn"), marks=pytest.mark.slow, id="float8 in parts"
+        ),
+        pytest.param(
+            Case(16, 32, 8, 128, 70, 37, is_packed=True, format="float8_e5m2"),
+            marks=pytest.mark.slow,
+            id="float8 packed",
+        ),
+        pytest.param(
             Case(16, 32, 8, 128, 70, 37, is_packed=True, format="E2M1"), marks=pytest.mark.slow, id="E2M1 packed"
         ),
     ],
@@ -208,21 +226,23 @@ def test_attention_computes_them(case: Case) -> None:
     case.check()
 
 
+@pytest.mark.parametrize("format", ["E4M3", pytest.param("float8_e4m3fn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "write", [pytest.param(each, marks=[pytest.mark.slow] * (each != "index_put")) for each in WRITES]
 )
-def test_calls(write: str) -> None:
+def test_calls(write: str, format: str) -> None:
     """Each sequence has a position of its own, but for index_copy; one behind the cache is an error of the call, or, by
     a choice, nothing is written."""
-    assert Case(2, 4, 2, 64, 64, 37, format="E4M3", write=write).check_calls() == ["attention"]
+    assert Case(2, 4, 2, 64, 64, 37, format=format, write=write).check_calls() == ["attention"]
 
 
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(st.data())
 def test_calls_of_sizes(data: st.DataObject) -> None:
-    format, batch = data.draw(st.sampled_from(["", "E4M3", "E5M2", "E2M1"])), data.draw(st.integers(1, 3))
-    size = data.draw(st.sampled_from([64, 96, 128] if format else [48, 64, 80, 128]))
+    format, batch = data.draw(st.sampled_from(["", *FLOATS, "E4M3", "E5M2", "E2M1"])), data.draw(st.integers(1, 3))
+    is_plain = not format or format in FLOATS
+    size = data.draw(st.sampled_from([48, 64, 80, 128] if is_plain else [64, 96, 128]))
     groups, group = data.draw(st.sampled_from([(1, 2), (2, 1), (2, 4), (3, 5), (8, 4)]))
     length = data.draw(st.integers(2, 9)) * 16
     Case(
