@@ -111,7 +111,7 @@ def _right(case: Case) -> None:
 
 def test_right() -> None:
     """Results are right where hidden activations do not fill the last K tile of the product behind."""
-    _right(Case(13, 1056, 544))
+    _right(Case(13, 544, 544, columns=32))
 
 
 OTHERS = [

@@ -53,7 +53,6 @@ def test_sources(tmp_path: Path) -> None:
     assert programs[0].vmfb == programs[1].vmfb
     assert programs[2].vmfb == programs[3].vmfb
     assert max(sizes) - min(sizes) < 0.2 * min(sizes)
-    assert mxcomp.compile(path).vmfb  # names of files go all the way
     assert programs[2].report.matmuls[0].location.startswith(str(path))
 
 

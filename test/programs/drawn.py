@@ -9,7 +9,7 @@ from checking import check
 from seeds import BASE
 from spread import quick_if
 
-COUNT, QUICK, FILES = 45, 15, 3
+COUNT, QUICK, FILES = 45, 3, 3
 """Of programs, which have the seed `BASE` and those that follow; a failure says which. Behind QUICK they are slow."""
 CHEAP = ("plain", "plain", "plain", "plain", "parameters", "packed")
 """Ways to compile that are quick, by turns."""

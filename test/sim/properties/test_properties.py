@@ -34,7 +34,7 @@ def test_vector_on_more_values(part: int) -> None:
     assert not any(found), _problems(found)
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(1000, marks=pytest.mark.slow)])
 def test_scalar(count: int) -> None:
     found = [check_scalar(name, row, count) for name, row in scalar.TABLE.items()]
     assert not any(found), _problems(found)
@@ -63,10 +63,11 @@ def test_corners_of_approximations(name: str) -> None:
 
 @pytest.mark.parametrize("kind", modifiers.cases())
 def test_modifiers(kind: str) -> None:
+    """With all lanes, or with some, by chance."""
     found = []
     for number, (i, row) in enumerate(modifiers.cases()[kind]):
         assert unsupported(i) is None, i
-        for partial in (False, True):
-            problem = check_instruction(i, row, np.random.default_rng((number, partial)), partial)
-            found.append(problem and f"{i} {i.src} {i.dpp}: {problem}")
+        rng = np.random.default_rng(number)
+        problem = check_instruction(i, row, rng, partial=bool(rng.integers(2)))
+        found.append(problem and f"{i} {i.src} {i.dpp}: {problem}")
     assert not any(found), _problems(found)
