@@ -51,14 +51,33 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-COMPILED = ("hip", "sim", "ukernels")
-"""Rooms whose tests run on the engine that compiles kernels, or on the one that they name."""
+COMPILED = ("hip/", "sim/", "ukernels/", "plans/test_parts_of_k.py", "plans/test_versions.py")
+"""What runs on the engine that compiles kernels, or on the one that it names."""
 
 
 @pytest.fixture(autouse=True)
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def environment() -> Iterator[None]:
+    """mxcomp-run sets variables for the rest of its process, which here goes on to other tests."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def engine(request: pytest.FixtureRequest) -> None:
     """Most programs here are small: the simulator would compile their kernels for longer than it then runs them."""
-    if request.path.relative_to(TESTS).parts[0] not in COMPILED and "MXCOMP_SIM_ENGINE" not in os.environ:
+    if not str(request.path.relative_to(TESTS)).startswith(COMPILED):
+        request.getfixturevalue("numpy_engine")
+
+
+@pytest.fixture
+def numpy_engine(environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs so small, and so many, that the simulator would compile their kernels for longer than it runs them.
+
+    Engines are compared in test/sim; that they run whole programs alike, in the tests here that do not take this.
+    """
+    if "MXCOMP_SIM_ENGINE" not in os.environ:
         monkeypatch.setenv("MXCOMP_SIM_ENGINE", "numpy")
 
 

@@ -41,8 +41,8 @@ def is_symmetric(op: ir.Operation, sources: Sources | None = None) -> bool:
     """Returns whether LHS and RHS of a recognised matmul may be read from one tensor, as they are or packed alike.
 
     IREE 3.13 does not compile a dispatch that bitcasts what it loads twice, as ukernels over inner tiles and row-major
-    ones do (test/hip/test_inner_tiles.py), nor its own code generation for some of them, 17 × 64 for example: "expected
-    swizzle_hint operand to be defined by a memref.alloc".
+    ones do (test/ukernels/test_inner_tiles.py), nor its own code generation for some of them, 17 × 64 for example:
+    "expected swizzle_hint operand to be defined by a memref.alloc".
     """
     sources = sources or Sources()
     lhs, rhs = (storage(op.operands[side]) for side in (LHS, RHS))

@@ -47,7 +47,7 @@ def name_of(tile: family.Tile, pair: Pair) -> str:
 
 
 TILES = data_tiled.TILES
-"""Those over units are in test/hip/test_inner_tiles.py."""
+"""Those over inner tiles are in test/ukernels/test_inner_tiles.py."""
 
 
 def check_instance(tile: family.Tile, pair: Pair, shape: Shape) -> None:

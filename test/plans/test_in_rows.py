@@ -28,8 +28,6 @@ from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
 from mxcomp.ukernels import intrawave
 
-pytestmark = pytest.mark.usefixtures("numpy_engine")
-
 SLOW = pytest.mark.slow
 INSTANCES = [instance for instance in intrawave.INSTANCES if instance.tile.lhs_row_major]
 NAMES = [instance.name for instance in INSTANCES]
