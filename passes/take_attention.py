@@ -140,12 +140,12 @@ def _replace(found: Attention) -> None:
             scales = (each.scales for each in (kernel.key, kernel.value))
             mask = _MASK + sum(each is not None for each in (*scales, kernel.pages))
             values[mask] = _added(values[mask], found.hides_finitely)
-        operands = _guarded([_squeezed(value) for value in values], kernel)
+        operands, sizes = _guarded([_squeezed(value) for value in values], kernel)
         kind = ir.RankedTensorType(found.result.type)
         if isinstance(kernel, Decode):
             result = _decoded(op, kind, kernel, operands)
         else:
-            result = _prefilled(op, kind, kernel, operands, found.few)
+            result = _prefilled(op, kind, kernel, operands, sizes, found.few)
     sources = list(op.operands)
     found.result.replace_all_uses_with(result)
     op.erase()
@@ -186,13 +186,16 @@ def _may_pack(result: ir.Value, kernel: Decode | Prefill, **launch: Any) -> None
 
 
 def _prefilled(
-    op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value], few: Few | None
-) -> ir.Value:
-    """Builds one dispatch.
+    op: ir.Operation, result: ir.RankedTensorType, kernel: Prefill, operands: list[ir.Value],
+    of_axes: Mapping[str, ir.Value], few: Few | None,
+) -> ir.Value:  # fmt: skip
+    """Builds one dispatch, by the sizes of axes.
 
     Of dynamic ones there is another version for few queries.
     """
-    sizes = [_size(operands[0], kernel.query, axis) for axis in kernel.dynamic]
+    sizes = [_size(of_axes[axis], kernel.query, axis) for axis in kernel.dynamic]
+    unread = build.tensor_type([None], "i8")
+    operands = [*operands, *(build.barrier(build.empty(unread, [of_axes[axis]])) for axis in kernel.counted)]
     tiles = _dispatch(op, kernel, operands, sizes)
     if few is not None:
         known = math.prod(size or 1 for size in (kernel.heads, kernel.queries))
@@ -218,17 +221,14 @@ def _dispatch(op: ir.Operation, kernel: Prefill, operands: list[ir.Value], sizes
     return tiles
 
 
-def _size(value: ir.Value, stored: Stored, axis: str) -> ir.Value:
-    """Returns the size of an axis of a stored operand."""
-    pairs = enumerate(zip(stored.sizes, stored.subscripts, strict=True))
-    sizes = [(i, size) for i, (size, each) in pairs if each.axis == axis]
-    known = math.prod(size or 1 for _, size in sizes)
-    (dynamic,) = (build.dim(value, i) for i, size in sizes if size is None)
-    return build.times(dynamic, known)
+def _size(dynamic: ir.Value, stored: Stored, axis: str) -> ir.Value:
+    """Returns the size of an axis of a stored operand, of which one dimension is dynamic."""
+    pairs = zip(stored.sizes, stored.subscripts, strict=True)
+    return build.times(dynamic, math.prod(size or 1 for size, each in pairs if each.axis == axis))
 
 
-def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Value]:
-    """Returns operands whose dynamic sizes are equal along each axis, asserted to fit into buffers."""
+def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> tuple[list[ir.Value], Mapping[str, ir.Value]]:
+    """Returns operands whose dynamic sizes are equal along each axis, asserted to fit into buffers, and these sizes."""
     found, limits = dict[str, list[ir.Value]](), dict[str, int]()
     for i, stored in enumerate(kernel.inputs + kernel.outputs):
         dynamic = {each.axis: dim for dim, each in enumerate(stored.subscripts) if stored.sizes[dim] is None}
@@ -246,7 +246,7 @@ def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> list[ir.Valu
         cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: {name} of attention must be between 1 and {limit}")
     most = {axis: min(limit for axes, limit in limits.items() if axis in axes) for axis in sizes}
     known = {axis: assume(size, Range(1, most[axis])) for axis, size in sizes.items()}
-    return [_tied(*each, known) for each in zip(operands, kernel.inputs, strict=True)]
+    return [_tied(*each, known) for each in zip(operands, kernel.inputs, strict=False)], known
 
 
 def _compared(axis: str, values: Sequence[ir.Value]) -> ir.Value:

@@ -78,13 +78,15 @@ class _Prefill:
         self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
         totals = {"n": spec.heads, "t": spec.queries}
         pairs = list(zip(spec.inputs, given, strict=False))
-        self.query, *self.sources = (Operand(*each, totals) for each in pairs[:3])
+        count = len(pairs) - len(spec.counted)
+        counted = {axis: Operand(*each, {}).size(axis) for axis, each in zip(spec.counted, pairs[count:], strict=True)}
+        self.query, *self.sources = (Operand(*each, totals, counted) for each in pairs[:3])
         self.queries = self.query.size("t") if spec.queries is None else Index.of(spec.queries)
         stored_keys = Index.of(spec.keys) if spec.keys is not None else self.sources[0].size("l")
         known = {"t": self.queries, "l": stored_keys}
         self.rows = self._rows().here
         self.workgroup, self.tiles = workgroup, ((self.rows + (spec.tile - 1)) // spec.tile).here
-        self.others = attention.Others(spec, [Operand(*each, totals, known) for each in pairs[3:]])
+        self.others = attention.Others(spec, [Operand(*each, totals, known) for each in pairs[3:count]])
         head, tile = spec.order(self.tiles).tile_of(workgroup)
         self.head, self.first = head.here, (tile * spec.tile).here
         self.visible = VisibleKeys(spec.reach, stored_keys, self.head, self.others.positions)
@@ -485,7 +487,7 @@ class _Prefill:
                 out = builder.inserted(out, [*before, row, *within(chunk)], LANE, share)
             return [out]
 
-        if result.bytes > builder.MOST_BYTES:
+        if result.bytes > builder.MOST_BYTES or result.is_flat:
             self.threads.keep(builder.choose(is_there, inserted, self.threads.outs))
             return
         beyond = -(-BEYOND // (spec.value_size * result.element_bytes))

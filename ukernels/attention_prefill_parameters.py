@@ -169,8 +169,14 @@ class Parameters:
         return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
 
     @property
+    def counted(self) -> str:
+        """The axes whose sizes, beside a dynamic number of heads, are those of operands that nothing reads."""
+        pairs = zip("tl", (self.queries, self.keys), strict=True)
+        return "".join(axis for axis, size in pairs if size is None and self.heads is None)
+
+    @property
     def inputs(self) -> list[Stored]:
-        return attention.inputs(self)
+        return [*attention.inputs(self), *(Stored("i8", (None,), (Subscript(axis, 1, None),)) for axis in self.counted)]
 
     @property
     def row(self) -> list[int]:

@@ -254,9 +254,10 @@ def _check_dynamic(kernel: Prefill) -> None:
         )
         if len(first) != 1 or any(not each <= first for each in others):
             raise NotCoveredError("its batch or its number of queries is dynamic, and not one dimension")
-    known = kernel.inputs if kernel.heads is None else kernel.inputs[:3]
-    if any(stored.is_flat for stored in (*known, *kernel.outputs)):
-        raise NotCoveredError("its batch, and its queries or keys, are dynamic")
+    for stored in kernel.inputs:
+        axes = [each.axis for each, size in zip(stored.subscripts, stored.sizes, strict=True) if size is None]
+        if len(axes) > 1 and "n" in axes and (axes[0] != "n" or stored.sizes[0] is not None):
+            raise NotCoveredError("its batch, and its queries or keys, are dynamic: expected the batch outermost")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@
 
 // Keys and values are read as they are stored, [keys, heads, size] here: neither broadcast nor transposed.
 
-// CHECK: reason = "its batch, and its queries or keys, are dynamic"
+// CHECK: reason = "its batch, and its queries or keys, are dynamic: expected the batch outermost"
 // CHECK-LABEL: util.func public @grouped(
 // CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<8x1x64xbf16>, %[[K:[a-z0-9]+]]: tensor<1x1024x2x64xbf16>, %[[V:[a-z0-9]+]]: tensor<1x1024x2x64xbf16>
 // CHECK-NOT: linalg.transpose
@@ -653,10 +653,19 @@ util.func public @other_lengths(%q: tensor<4x1x64xbf16>, %k: tensor<4x96x64xbf16
   util.return %kept : tensor<2x2x1x64xbf16>
 }
 
-// What is left to IREE: a batch and queries that the program knows, f32, scores that are changed, a scale that is computed.
+// A dynamic batch and dynamic queries: operands are one dimension, and their sizes those of one that nothing reads.
 
 // CHECK-LABEL: util.func public @dynamic_batch_and_queries(
-// CHECK: iree_linalg_ext.attention
+// CHECK: cf.assert {{.*}} "mxcomp: batches times queries of attention must be between 1 and 16777215"
+// CHECK: %[[QUERIES:.+]] = util.assume.int {{.*}}<umin = 1, umax = 16777215>
+// CHECK: tensor.collapse_shape {{.*}} : tensor<?x?x64xbf16> into tensor<?xbf16>
+// CHECK: tensor.empty(%{{.+}}) : tensor<?xi8>
+// CHECK: %[[UNREAD:.+]] = util.optimization_barrier %{{.+}} : tensor<?xi8>
+// CHECK: flow.dispatch.region -> (tensor<?x?x4x2x8xbf16>{%{{.+}}, %{{.+}}})
+// CHECK: : tensor<?xbf16>, tensor<?xbf16>, tensor<?xbf16>, tensor<?xi8>, tensor<?xi8>)
+// CHECK-SAME: "mx_attention_prefill_m256_d64_
+// CHECK: "mx_attention_prefill_m64_d64_
+// CHECK-NOT: iree_linalg_ext.attention
 util.func public @dynamic_batch_and_queries(%q: tensor<?x?x64xbf16>, %x: tensor<?x384xbf16>) -> tensor<?x?x64xbf16> {
   %scale = arith.constant 0.125 : f32
   %c0 = arith.constant 0 : index
@@ -669,6 +678,28 @@ util.func public @dynamic_batch_and_queries(%q: tensor<?x?x64xbf16>, %x: tensor<
   %empty = tensor.empty(%batch, %queries) : tensor<?x?x64xbf16>
   %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
       ins(%q, %k, %k, %scale : tensor<?x?x64xbf16>, tensor<?x?x64xbf16>, tensor<?x?x64xbf16>, f32)
+      outs(%empty : tensor<?x?x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<?x?x64xbf16>
+  util.return %r : tensor<?x?x64xbf16>
+}
+
+// What is left to IREE: a batch in which neighbours of a token are other sequences, f32, scores that are changed, a
+// scale that is computed.
+
+// CHECK-LABEL: util.func public @batch_within(
+// CHECK: iree_linalg_ext.attention
+util.func public @batch_within(%x: tensor<?x?x64xbf16>) -> tensor<?x?x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %queries = tensor.dim %x, %c0 : tensor<?x?x64xbf16>
+  %batch = tensor.dim %x, %c1 : tensor<?x?x64xbf16>
+  %empty = tensor.empty(%batch, %queries) : tensor<?x?x64xbf16>
+  %q = linalg.transpose ins(%x : tensor<?x?x64xbf16>) outs(%empty : tensor<?x?x64xbf16>) permutation = [1, 0, 2]
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %q, %q, %scale : tensor<?x?x64xbf16>, tensor<?x?x64xbf16>, tensor<?x?x64xbf16>, f32)
       outs(%empty : tensor<?x?x64xbf16>) {
   ^bb0(%score: f32):
     iree_linalg_ext.yield %score : f32

@@ -88,7 +88,7 @@ class Attention(torch.nn.Module):
         return EAGER[case.model](self, q, k, v, mask, scaling=case.size**-0.5, **more)[0]
 
 
-def check(case: Case, *calls: tuple[int, int, int]) -> None:
+def check(case: Case, *calls: tuple[int, ...]) -> None:
     """Calls one program with so many sequences, queries and keys."""
     generator, module = torch.Generator().manual_seed(1), Attention(case).eval()
     limits = {"n": 8, "t": 512, "l": 512}
@@ -119,17 +119,24 @@ CASES: dict[str, Case] = {
     "of queries": Case(mask="of queries"),
     "padding": Case(mask="padding", batch=2),
     "padding of a cap": Case("gemma2", "padding", batch=2),
+    "batch, numbers": Case("llama", "numbers", "ntl"),
+    "batch, of heads": Case(mask="of heads", dynamic="ntl"),
+    "batch, tokens": Case("gpt_oss", "window", "nt", tokens=True),
+    "batch, keys": Case(mask="padding", dynamic="nl"),
 }
-SIZES = (40, 70), (5, 130), (130, 33)
+SIZES = (2, 40, 70), (3, 5, 130), (1, 130, 33), (3, 1, 1)
 
 
 @pytest.mark.parametrize(
     "name", [SAMPLE, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name != SAMPLE)]
 )
 def test_masks(name: str) -> None:
-    case = CASES[name]
-    sizes = SIZES[:1] if name == SAMPLE else SIZES
-    check(case, *((case.batch, queries, queries if case.tokens else keys) for queries, keys in sizes))
+    case, first, calls = CASES[name], SIZES[0], list[tuple[int, ...]]()
+    for each in SIZES[:1] if name == SAMPLE else SIZES:
+        chosen = (size if axis in case.dynamic else other for axis, size, other in zip("ntl", each, first, strict=True))
+        batch, queries, keys = chosen
+        calls.append((batch if "n" in case.dynamic else case.batch, queries, queries if case.tokens else keys))
+    check(case, *calls)
 
 
 def _numbers(draw: st.DrawFn, axis: str, case: Case, calls: int) -> Sequence[int]:
@@ -141,11 +148,12 @@ def _numbers(draw: st.DrawFn, axis: str, case: Case, calls: int) -> Sequence[int
 @st.composite
 def drawn(draw: st.DrawFn) -> tuple[Case, list[tuple[int, ...]]]:
     tokens, size = draw(st.booleans()), 16 * draw(st.integers(1, 16))
+    dynamic = draw(st.sampled_from(["t", "nt"] if tokens else ["n", "t", "l", "tl", "nl", "ntl"]))
     case = Case(
-        draw(st.sampled_from(["sdpa", *EAGER])), draw(st.sampled_from(["", "causal", "window", *MASKS])),
-        "tl" if tokens else draw(st.sampled_from(["n", "t", "l", "tl"])), tokens, 1, draw(st.integers(1, 3)),
-        draw(st.integers(1, 4)), size, draw(st.just(size) | st.integers(1, 16).map(lambda each: 16 * each)),
-        draw(st.integers(2, 50)), draw(st.sampled_from([2.0, 30.0])),
+        draw(st.sampled_from(["sdpa", *EAGER])), draw(st.sampled_from(["", "causal", "window", *MASKS])), dynamic,
+        tokens, 1, draw(st.integers(1, 3)), draw(st.integers(1, 4)), size,
+        draw(st.just(size) | st.integers(1, 16).map(lambda each: 16 * each)), draw(st.integers(2, 50)),
+        draw(st.sampled_from([2.0, 30.0])),
     )  # fmt: skip
     batch, queries, keys = (_numbers(draw, axis, case, 3) for axis in "ntl")
     return case, list(zip(batch, queries, queries if tokens else keys, strict=True))
@@ -154,6 +162,6 @@ def drawn(draw: st.DrawFn) -> tuple[Case, list[tuple[int, ...]]]:
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn())
-def test_sizes(case_and_calls: tuple[Case, list[tuple[int, int, int]]]) -> None:
+def test_sizes(case_and_calls: tuple[Case, list[tuple[int, ...]]]) -> None:
     case, calls = case_and_calls
     check(case, *calls)
