@@ -48,6 +48,7 @@ def run(kernel: str, schedule: str = "forward", **options: object) -> tuple[np.n
         ("fine_upper_half", 4 * LANES * LANES + 7),
         ("fine_select", 4 * LANES),
         ("fine_masked", 4 * LANES),
+        ("fine_spill", 4 * LANES + 7),
     ],
 )
 def test_right_kernels(kernel: str, result: np.ndarray, schedule: str) -> None:
@@ -103,6 +104,7 @@ WARNINGS = {
     "register_never_written": ("uninit", "reads v3, never written (global_store_dword at 0x"),
     "upper_half_stored": ("uninit", "reads v5, never written (global_store_dword at 0x"),
     "select_stored": ("uninit", "reads v6, never written (ds_write_b32 at 0x"),
+    "spill_stored": ("uninit", "reads s15, never written (global_store_dword at 0x"),
     "scalar_stored": ("uninit", "reads s15, never written (global_store_dword at 0x"),
     "never_written_decides": ("uninit", "reads s15, never written (s_cbranch_scc1 at 0x"),
     "never_written_addresses": ("uninit", "reads v7, never written (ds_write_b32 at 0x"),

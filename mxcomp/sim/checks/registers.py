@@ -6,6 +6,9 @@ Compilers read registers never written where the value cannot matter, such as th
 sum is used in 32 bits. So a result computed from one counts as never written itself, and is reported when memory, an
 address or control flow depends on it. A value that is only stored may still not depend on it: a select takes it in no
 lane, or a mask clears it. That is a doubt, which `unwritten` resolves by running the workgroup with other contents.
+
+Scalar registers are spilled to lanes of a vector register, also those that were never written, as the upper half of a
+pair. What other lanes have is as it was; only what is read back from that lane counts as never written.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from mxcomp.sim.checks.hazards import HazardTracker, Issue
 from mxcomp.sim.checks.report import Report
 from mxcomp.sim.checks.waits import Flight, Outstanding, waitcnt_fields
 from mxcomp.sim.findings import Severity
-from mxcomp.sim.instruction import EXEC, M0, Instruction, RegisterSet, register_name
+from mxcomp.sim.instruction import AGPR0, EXEC, M0, Instruction, RegisterSet, register_name
 
 _UPWARD = frozenset(
     f"{unit}_{name}"
@@ -28,6 +31,15 @@ _UPWARD = frozenset(
     for name in names
 )
 """Instructions of 64 bits whose lower half depends on no upper half of a source."""
+
+_SPILLS = {"v_writelane_b32": "dst", "v_readlane_b32": "src"}
+"""Instructions that take one lane, and where its register is: the first one of these operands."""
+
+_LANE0, _LANES = 2 * AGPR0, 64
+"""The number of the first lane of vector register 0, behind those of registers, and the lanes that each has."""
+
+_CONSTANT0 = 128
+"""The code of the constant 0, which others follow."""
 
 _DIRECTS = 3 << EXEC | 1 << M0
 """Registers that control what instructions do: EXEC selects the lanes, M0 addresses LDS."""
@@ -41,6 +53,7 @@ class Facts:
         touches: Registers read or written.
         flight: What it brings into flight, if it is a memory instruction.
         wait: vmcnt and lgkmcnt of an s_waitcnt.
+        spill: The lane, as a register, that it writes or reads alone.
     """
 
     instruction: Instruction
@@ -50,11 +63,12 @@ class Facts:
     issue: Issue
     flight: Flight | None
     wait: tuple[int, int] | None
+    spill: int | None = None
 
     @classmethod
     def of(cls, i: Instruction) -> Facts:
         wait = waitcnt_fields(i.flag("simm16")) if i.mnemonic == "s_waitcnt" else None
-        return cls(i, i.reads | i.writes, i.reads, i.writes, Issue.of(i), Flight.of(i), wait)
+        return cls(i, i.reads | i.writes, i.reads, i.writes, Issue.of(i), Flight.of(i), wait, _spill(i))
 
     def depending(self, undefined: RegisterSet) -> RegisterSet | None:
         """Returns the registers written that depend on some of those read; None: more than registers does."""
@@ -74,6 +88,14 @@ class Facts:
             return False
         stored = memory.data.registers | (0 if memory.data1 is None else memory.data1.registers)
         return not undefined & ~stored
+
+
+def _spill(i: Instruction) -> int | None:
+    """Returns the lane, as a register, that an instruction writes or reads alone, if that is a constant."""
+    if i.mnemonic not in _SPILLS:
+        return None
+    (register, *_), lane = getattr(i, _SPILLS[i.mnemonic]), i.src[1].code - _CONSTANT0
+    return _LANE0 + register.code * _LANES + lane if 0 <= lane < _LANES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +135,9 @@ def check_registers(wave: Wave, facts: Facts, watch: Watch) -> None:
     if watch.uninit:
         undefined = facts.reads & ~wave.defined
         wave.defined |= facts.writes
-        if undefined:
+        if facts.spill is not None:
+            _spilled(wave, facts, facts.spill, undefined)
+        elif undefined := undefined | (_of_lanes(wave, facts) if wave.origins else 0):
             _undefined(wave, facts, undefined)
     if watch.hazard:
         wave.hazards.issue(wave, facts.issue)
@@ -142,11 +166,42 @@ def _in_order(wave: Wave, flight: Flight, written: RegisterSet) -> bool:
     return all(earlier.vector and not earlier.lgkm for earlier in (flight, *before))
 
 
+def _spilled(wave: Wave, facts: Facts, lane: int, undefined: RegisterSet) -> None:
+    """Tracks a lane that is written or read alone."""
+    if facts.instruction.dst[0].is_vgpr:
+        wave.origins.pop(lane, None)
+        if undefined:
+            wave.origins[lane] = _origin(wave, facts, undefined)
+    elif undefined:
+        _undefined(wave, facts, undefined)
+    elif lane in wave.origins:
+        wave.defined &= ~facts.writes
+        wave.origins[facts.instruction.dst[0].code] = wave.origins[lane]
+
+
+def _of_lanes(wave: Wave, facts: Facts) -> RegisterSet:
+    """Returns the registers read of which a lane was never written; forgets lanes of registers that are written."""
+    found: RegisterSet = 0
+    for lane in [each for each in wave.origins if each >= _LANE0]:
+        register = (lane - _LANE0) // _LANES
+        if facts.reads >> register & 1:
+            found |= 1 << register
+            wave.origins[register] = wave.origins[lane]
+        elif facts.writes >> register & 1:
+            del wave.origins[lane]
+    return found
+
+
+def _origin(wave: Wave, facts: Facts, undefined: RegisterSet) -> Origin:
+    """Returns where the lowest of these registers comes from."""
+    lowest = (undefined & -undefined).bit_length() - 1
+    return wave.origins.get(lowest) or Origin(facts.instruction, lowest)
+
+
 def _undefined(wave: Wave, facts: Facts, undefined: RegisterSet) -> None:
     """Tracks registers never written, and what is computed from them. Reports those that can affect memory or control
     flow."""
-    lowest = (undefined & -undefined).bit_length() - 1
-    origin = wave.origins.get(lowest) or Origin(facts.instruction, lowest)
+    origin = _origin(wave, facts, undefined)
     depending = facts.depending(undefined)
     if depending is not None:
         wave.defined &= ~depending
@@ -159,8 +214,11 @@ def _undefined(wave: Wave, facts: Facts, undefined: RegisterSet) -> None:
     wave.report("uninit", message, wave, origin.instruction, severity=severity)
     # one report per mistake: take it for written
     wave.defined |= undefined
-    for register, of in wave.origins.items():
-        wave.defined |= (of == origin) << register
+    for register in [each for each, of in wave.origins.items() if of == origin]:
+        if register < _LANE0:
+            wave.defined |= 1 << register
+        else:
+            del wave.origins[register]
 
 
 def _first(registers: RegisterSet) -> str:

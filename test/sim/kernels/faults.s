@@ -419,6 +419,24 @@ kernel select_stored, 512     // v6 is taken in the last lane
   s_waitcnt lgkmcnt(0)
   store v2
 
+kernel fine_spill             // s15, never written, and s14 in lanes of v6; s15 comes back and is read by nothing
+  arguments
+  s_mov_b32 s14, 7
+  v_writelane_b32 v6, s14, 3
+  v_writelane_b32 v6, s15, 4
+  s_mov_b32 s14, 0
+  v_readlane_b32 s14, v6, 3
+  v_readlane_b32 s15, v6, 4
+  v_add_u32 v2, s14, v1
+  store v2
+
+kernel spill_stored           // s15 as it was
+  arguments
+  v_writelane_b32 v6, s15, 4
+  v_readlane_b32 s16, v6, 4
+  v_mov_b32 v2, s16
+  store v2
+
 kernel scalar_stored          // the lowest bit of s15
   arguments
   s_and_b32 s14, s15, 1
