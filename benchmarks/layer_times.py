@@ -124,7 +124,7 @@ def profiled(layer: Layer, rows: Sequence[int], folder: Path, fuse_quantisers: s
     archive = folder / "nothing.irpa"
     index.create_archive_file(str(archive))
     x = [np.ones((m, layer.hidden), bfloat16) for m in rows]
-    return [program.profile(each, execute=False, parameters={_SCOPE: archive}) for each in x]
+    return [program.profile(each, parameters={_SCOPE: archive}) for each in x]
 
 
 def modelled(layer: Layer, plans: Sequence[Plan], rows: int, registry: Registry) -> list[float]:

@@ -109,7 +109,7 @@ def main() -> int:
     start = time.perf_counter()
     (y,) = program.run(*arrays)
     print(f"\nrun on the simulated gfx950, {time.perf_counter() - start:.1f} s, all checks on")
-    profile = program.profile(*arrays, execute=False)
+    profile = program.profile(*arrays)
     for dispatch in profile.dispatches:
         us = "-" if dispatch.modelled is None else f"{dispatch.modelled.us:6.1f} µs modelled"
         print(f"  {us}  {dispatch.kernel}")

@@ -111,7 +111,7 @@ class Program:
         *arrays: np.ndarray,
         function: str | None = None,
         parameters: Mapping[str, str | Path] | None = None,
-        execute: bool = True,
+        execute: bool = False,
     ) -> Profile:
         """Returns what each dispatch of a call does, its module and matmul, and its modelled µs on an MI355X.
 
@@ -119,25 +119,31 @@ class Program:
             arrays: Arguments of the call.
             function: Its name; None: the only one.
             parameters: Files by scope.
-            execute: Compute results too. Without, nothing is computed and sizes may be large: kernels are followed as
-                far as their addresses and branches go. Where these depend on what the program computes, as with
-                mixtures of experts, it is computed after all if that takes a minute or so, without checks; else
-                `Profile.guessed` has the dispatches whose times are those of other data.
+            execute: Compute results, with checks, as `run` does. Without, nothing is computed and sizes may be large:
+                kernels are followed as far as their addresses and branches go. Where these depend on what the program
+                computes, as with mixtures of experts, everything in front of them is computed after all if that takes
+                a minute or so, without checks; else `Profile.guessed` has the dispatches whose times are those of
+                other data.
 
         Raises InputError and RunError.
         """
         from mxcomp import profiling
+        from mxcomp.run import runtime
 
-        def profiled(engine: str | None, checks: str | None) -> Profile:
+        def profiled(engine: str | None, checks: str | None, asked: Sequence[int] = ()) -> Profile:
             with tempfile.TemporaryDirectory() as directory:
                 path = Path(directory) / "profile.jsonl"
-                self.run(*arrays, function=function, parameters=parameters, engine=engine, checks=checks, profile=path)
-                return profiling.read(path, self.report.launches, function)
+                runtime.run(
+                    self.vmfb, function, arrays, "sim", engine, checks, parameters=parameters, profile=path, asked=asked
+                )
+                return profiling.read(path, () if asked else self.report.launches, function)
 
         if execute:
             return profiled(None, None)
         found = profiled("timing", None)
-        return profiled(None, "none") if found.guessed and found.instructions <= _COMPUTED else found
+        if not found.guessed or found.instructions_before > _COMPUTED:
+            return found
+        return found.with_data(profiled(None, "none", found.asked)) or profiled(None, "none")
 
 
 def compile(

@@ -36,7 +36,7 @@ def profile_of(example: Path) -> Profile:
     def followed(program: mxcomp.Program, *arrays: Any, **settings: Any) -> Any:
         if "profile" not in settings:
             chosen = {name: settings[name] for name in ("function", "parameters") if name in settings}
-            found.append(program.profile(*arrays, execute=False, **chosen))
+            found.append(program.profile(*arrays, **chosen))
         return run(program, *arrays, **settings)
 
     with (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mxcomp.hip.protocol import Answer, ErrorCode, MemoryKind, Refusal
 from mxcomp.hip.storage import available_bytes
 from mxcomp.sim import Buffer, Device
+from mxcomp.sim.memory import UNWRITTEN
 
 _ALWAYS_ALLOWED = 64 << 20
 """Allocations up to this number of bytes are made without checking the free memory."""
@@ -81,12 +82,14 @@ class Allocations:
                     del self._unmarked[start]
 
     def unmark(self) -> None:
-        """Marks all device memory as never written: what kernels have stored must not affect what follows."""
-        marks = self._devices[0].memory.written if self._devices else None
+        """Makes all device memory what it was before it was written: what kernels have stored must not affect what
+        follows."""
         for allocation in self._allocations.values():
-            if marks is not None and allocation.kind is MemoryKind.DEVICE:
-                start, end = allocation.buffer.start, allocation.buffer.start + allocation.buffer.nbytes
-                marks[start:end] = 0
+            if allocation.kind is MemoryKind.DEVICE:
+                memory, buffer = self._devices[0].memory, allocation.buffer
+                marks = memory.written[buffer.start : buffer.start + buffer.nbytes]
+                memory.data[buffer.start : buffer.start + buffer.nbytes][marks != 0] = UNWRITTEN
+                marks[:] = 0
 
 
 def check_room(nbytes: int) -> None:

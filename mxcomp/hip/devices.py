@@ -42,6 +42,7 @@ class Devices:
         self._allocations = Allocations(self._devices)
         self._programs = Programs(self._devices)
         self._launched: set[Kernel] = set()
+        self._launches = 0
         self._cold: ColdStarts | None = None
         self._timelines = 0
         self._warnings = Warnings()
@@ -81,7 +82,7 @@ class Devices:
         elif self._settings is None or replace(settings, profile=self._settings.profile) != self._settings:
             for each in self._devices:
                 each.configure(*how)
-        before = self._settings
+        before, self._launches = self._settings, 0
         if settings.engine == TIMING and before is not None and before.engine != TIMING:
             self._allocations.unmark()
         if before is None or (settings.dump_operands, settings.report) != (before.dump_operands, before.report):
@@ -98,6 +99,10 @@ class Devices:
         return self._allocations.alloc(device, nbytes, kind, payload)
 
     def _launch(self, device: int, identity: int, b: int, payload: bytes) -> Answer:
+        settings, number = self._settings or Settings(), self._launches
+        self._launches += 1
+        if settings.skips(number):
+            return 0, b""
         kernel = self._programs.kernel(identity)
         *sizes, dynamic_lds, _ = LAUNCH.unpack_from(payload)
         kernarg = payload[LAUNCH.size :]
@@ -106,24 +111,23 @@ class Devices:
         self._allocations.mark_host_memory(kernarg)
         if self._dump is not None:
             self._dump.write(self._devices[device], kernel, kernarg)
-        settings = self._settings or Settings()
         self._prepare(kernel, settings)
         launch = partial(
             self._devices[device].launch, kernel, sizes[:3], sizes[3:], kernarg, dynamic_lds,
             max_instructions=settings.max_instructions,
         )  # fmt: skip
-        stats, modelled = self._timed(launch, settings) if settings.profile or settings.timeline else (None, None)
-        if stats is None or settings.engine != TIMING:
+        stats, modelled = self._timed(launch, settings) if settings.times(number) else (None, None)
+        if stats is None or settings.executes(number):
             stats = launch()
-        self._report(device, sizes, stats, modelled)
+        self._report(device, sizes, stats, modelled, settings.executes(number))
         if kernel not in self._launched:
             self._launched.add(kernel)
             _settle()
         return 0, b""
 
     def _prepare(self, kernel: Kernel, settings: Settings) -> None:
-        """Compiles kernels in several processes, if the engine needs that and they never were."""
-        if settings.engine in _COMPILED and kernel not in self._launched:
+        """Compiles kernels in several processes, if the engine needs that, they never were, and all are executed."""
+        if settings.engine in _COMPILED and kernel not in self._launched and not settings.asked:
             if self._cold is None:
                 from mxcomp.hip.cold import ColdStarts  # LLVM comes along
 
@@ -150,15 +154,18 @@ class Devices:
             return None, {"error": str(error)}
         return stats, asdict(found) | {"depends": examiner.examination.depends}
 
-    def _report(self, device: int, sizes: list[int], stats: LaunchStats, modelled: dict[str, object] | None) -> None:
+    def _report(
+        self, device: int, sizes: list[int], stats: LaunchStats, modelled: dict[str, object] | None, is_executed: bool
+    ) -> None:
         self._warnings.say(stats.kernel, stats.findings)  # errors fail the launch
-        if self._settings is not None and self._settings.profile:
+        if self._settings is not None and self._settings.profile and modelled is not None:
             line = {
                 "kernel": stats.kernel,
                 "device": device,
                 "grid": sizes[:3],
                 "block": sizes[3:],
                 "seconds": stats.seconds,
+                "executed": is_executed,
                 "counters": dict(stats.counters),
                 "modelled": modelled,
                 "warnings": [str(finding) for finding in stats.findings],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mxcomp.sim.device import ENGINES
+from mxcomp.sim.device import ENGINES, TIMING
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.findings import CHECKS
 from mxcomp.sim.schedule import ORDERS, Order
@@ -20,6 +20,8 @@ class Settings:
     Attributes:
         max_instructions: Wave instructions of a workgroup before it counts as an endless loop.
         profile: A file that gets one line of JSON per launch.
+        asked: Numbers of launches, ascending: only these are profiled, and nothing is executed from the last one on.
+            Empty: all.
         timeline: A directory that gets a trace of a compute unit for each launch.
         dump_operands, report: A directory that gets the operands of matmuls, and the report that tells where they are.
     """
@@ -30,6 +32,7 @@ class Settings:
     seed: int = 0
     max_instructions: int = 200_000_000
     profile: str | None = None
+    asked: tuple[int, ...] = ()
     timeline: str | None = None
     dump_operands: str | None = None
     report: str | None = None
@@ -47,8 +50,21 @@ class Settings:
         most = _whole_number("max_instructions", given["max_instructions"], cls.max_instructions)
         if given["dump_operands"] and not given["report"]:
             raise SimulationError("a report of mxcomp-compile is needed to dump operands")
+        asked = tuple(_whole_number("asked", number, 0) for number in (given["asked"] or "").split(",") if number)
         files = {name: given[name] for name in ("profile", "timeline", "dump_operands", "report")}
-        return cls(engine, _checks(given["checks"]), order, seed, most, **files)
+        return cls(engine, _checks(given["checks"]), order, seed, most, asked=asked, **files)
+
+    def skips(self, launch: int) -> bool:
+        """Returns whether nothing is to be done for a launch."""
+        return bool(self.asked) and launch > self.asked[-1]
+
+    def times(self, launch: int) -> bool:
+        """Returns whether a launch's time is modelled."""
+        return bool(self.profile or self.timeline) and (not self.asked or launch in self.asked)
+
+    def executes(self, launch: int) -> bool:
+        """Returns whether a launch is executed even if its time is modelled."""
+        return self.engine != TIMING and launch not in self.asked[-1:]
 
 
 def _whole_number(name: str, text: str | None, default: int) -> int:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -100,6 +100,7 @@ class DispatchProfile:
         modelled: None where the timing model cannot follow the kernel; `reason` says why.
         places: Where the program launches it, as a report says; several where that cannot be told apart.
         depends: On which of its data the modelled time depends that was not computed: it is that of some other data.
+        executed: Its results were computed; else it was followed as far as its addresses and branches go.
     """
 
     kernel: str
@@ -110,6 +111,7 @@ class DispatchProfile:
     reason: str = ""
     places: tuple[Launch, ...] = ()
     depends: str = ""
+    executed: bool = True
 
     @property
     def us(self) -> float:
@@ -239,9 +241,24 @@ class Profile:
         return tuple(d for d in self.dispatches if d.depends)
 
     @property
-    def instructions(self) -> int:
-        """The number of instructions of all waves."""
-        return sum(d.counters.get("instructions", 0) for d in self.dispatches)
+    def asked(self) -> tuple[int, ...]:
+        """The numbers of the launches whose times are to be modelled anew, with the data that they depend on."""
+        return tuple(number for number, d in enumerate(self.dispatches) if d.depends)
+
+    @property
+    def instructions_before(self) -> int:
+        """The number of instructions of all waves that compute that data, and all else in front of it."""
+        return sum(d.counters.get("instructions", 0) for d in self.dispatches[: max(self.asked, default=0)])
+
+    def with_data(self, others: Profile) -> Profile | None:
+        """Replaces the `asked` launches by those that know their data. Returns None if the program launches others
+        then, as it has read what it computed."""
+        found = list(self.dispatches)
+        for number, other in zip(self.asked, others.dispatches, strict=False):
+            if (other.kernel, other.grid) != (found[number].kernel, found[number].grid):
+                return None
+            found[number] = replace(other, places=found[number].places)
+        return Profile(tuple(found)) if len(others.dispatches) == len(self.asked) else None
 
     def to_json(self) -> str:
         """Returns the profile as JSON."""
@@ -295,6 +312,8 @@ class Profile:
     def _caption(self) -> str:
         known = sum(d.modelled is not None for d in self.called)
         text = f"{known} of {len(self.called)} dispatches: {self.modelled_us:.1f} µs on an MI355X, modelled; {FITTED}"
+        if not all(d.executed for d in self.dispatches):
+            text += "\nresults were not computed"
         if self.guessed:
             text += f"\n? {len(self.guessed)} depend on data that was not computed: profile while computing results"
         return text
@@ -385,5 +404,5 @@ def _dispatch(line: Mapping[str, Any], places: tuple[Launch, ...]) -> DispatchPr
     modelled = None if "us" not in found else Estimate(**found)
     return DispatchProfile(
         line["kernel"], tuple(line["grid"]), line["counters"], line["seconds"], modelled, found.get("error", ""),
-        places, depends,
+        places, depends, line["executed"],
     )  # fmt: skip

@@ -43,6 +43,7 @@ def run(
     seed: int | None = None,
     parameters: Mapping[str, str | Path] | None = None,
     profile: str | Path | None = None,
+    asked: Sequence[int] = (),
 ) -> list[np.ndarray]:
     """Calls a function of a module and returns its results.
 
@@ -56,6 +57,8 @@ def run(
             simulated devices until the next run.
         parameters: Files (.irpa, .safetensors, .gguf) by the scope of the parameters in them, "" for no scope.
         profile: A file that gets a line for each launch on the simulator, for `mxcomp.profiling.read`.
+        asked: Numbers of launches: only these get a line, and nothing is executed from the last one on, so that results
+            mean nothing. Empty: all.
 
     What a signal handler raises while the program runs, such as KeyboardInterrupt, ends the call; then the simulation
     of this whole process ends, other threads' calls fail, and the next run starts a new one.
@@ -63,7 +66,7 @@ def run(
     Raises VerifyError on the CPU and RunError elsewhere when the program fails; InputError when there is no such
     device or function, or a file of parameters cannot be read.
     """
-    how = settings(engine, checks, schedule, seed, profile)
+    how = settings(engine, checks, schedule, seed, profile) | {"asked": ",".join(map(str, asked)) or None}
     return on(device, lambda kept: load(vmfb, device, how, parameters or {}, kept).call(function, inputs))
 
 

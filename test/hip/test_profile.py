@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from modules import Matmul, source
 from rich.console import Console
+from test_routed_experts import QUICK as ROUTED
 
 import mxcomp
-from mxcomp.profiling import Profile
+from mxcomp.profiling import DispatchProfile, Profile
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.tools import run
 
@@ -31,7 +35,7 @@ def inputs() -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def profile(program: mxcomp.Program, inputs: list[np.ndarray]) -> Profile:
-    return program.profile(*inputs)
+    return program.profile(*inputs, execute=True)
 
 
 def test_each_dispatch_has_a_time(program: mxcomp.Program, profile: Profile) -> None:
@@ -48,11 +52,23 @@ def test_each_dispatch_has_a_time(program: mxcomp.Program, profile: Profile) -> 
 
 def test_nothing_need_be_computed(program: mxcomp.Program, inputs: list[np.ndarray], profile: Profile) -> None:
     """The same kernels, times and counters."""
-    followed = program.profile(*inputs, execute=False)
-    for a, b in zip(followed.dispatches, profile.dispatches, strict=True):
-        assert (a.kernel, a.grid, a.modelled) == (b.kernel, b.grid, b.modelled)
-        assert a.counters["instructions"] == b.counters["instructions"]
+    followed = program.profile(*inputs)
+    assert facts(followed) == facts(profile)
+    for each, is_executed in ((followed, False), (profile, True)):
+        assert {d.executed for d in each.dispatches} == {is_executed}
+        assert ("results were not computed" in shown(each)) != is_executed
     assert MATMUL.error(program.run(*inputs)[0]) <= MATMUL.bound  # later runs compute again
+
+
+def facts(profile: Profile) -> list[tuple[object, ...]]:
+    """What must not depend on how it was found out."""
+    return [(d.kernel, d.grid, d.us, d.counters["instructions"]) for d in profile.dispatches]
+
+
+def shown(profile: Profile) -> str:
+    stream = io.StringIO()
+    Console(width=200, file=stream).print(profile.table())
+    return stream.getvalue()
 
 
 def test_table_and_json(profile: Profile) -> None:
@@ -125,14 +141,79 @@ def test_times_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody has computed is said to be guessed, or computed."""
     program = mxcomp.compile(ROWS)
     inputs = np.zeros((4096, 64), np.float32), np.arange(512, dtype=np.int32)
-    computed = program.profile(*inputs)
+    computed = program.profile(*inputs, execute=True)
     assert not computed.guessed
-    assert program.profile(*inputs, execute=False).modelled_us == computed.modelled_us
+    found = program.profile(*inputs)
+    assert facts(found) == facts(computed)
+    assert not any(d.executed for d in found.dispatches)
     monkeypatch.setattr("mxcomp.compiler._COMPUTED", 0)
-    followed = program.profile(*inputs, execute=False)
+    followed = program.profile(*inputs)
     assert [bool(dispatch.depends) for dispatch in followed.dispatches] == [False, True]
     assert "argument" in followed.guessed[0].depends
     assert json.loads(followed.to_json())["guessed"] == 1
-    shown = io.StringIO()
-    Console(width=200, file=shown).print(followed.table())
-    assert "1 depend on data that was not computed" in shown.getvalue()
+    assert "1 depend on data that was not computed" in shown(followed)
+
+
+def attention() -> tuple[mxcomp.Program, list[np.ndarray]]:
+    """A layer whose attention rescales sums where scores grow."""
+    torch = pytest.importorskip("torch")
+    from mxcomp.torch import compile, replace_linears
+    from mxcomp.torch.values import array
+
+    class Layer(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = torch.nn.Linear(128, 384, bias=False), torch.nn.Linear(128, 128, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.qkv(x).view(1, -1, 3, 2, 64).permute(2, 0, 3, 1, 4)
+            sums = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.out(sums.transpose(1, 2).flatten(2))
+
+    torch.manual_seed(0)
+    module, x = replace_linears(Layer().bfloat16().eval()), 4 * torch.randn(1, 160, 128).bfloat16()
+    with torch.no_grad():
+        return compile(module, (x,), strict=True), [array(x)]
+
+
+def experts() -> tuple[mxcomp.Program, list[np.ndarray]]:
+    """A layer whose router chooses what is multiplied."""
+    case = replace(ROUTED, tokens=40, model=160, inner=64, experts=6, top_k=2)
+    return mxcomp.compile(case.module()), list(case.arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layer", [attention, experts])
+def test_what_times_depend_on_is_computed(
+    layer: Callable[[], tuple[mxcomp.Program, list[np.ndarray]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the last dispatch that depends on it, which is not executed itself."""
+    program, inputs = layer()
+    found = program.profile(*inputs)
+    assert not found.guessed
+    assert facts(found) == facts(program.profile(*inputs, execute=True))
+    monkeypatch.setattr("mxcomp.compiler._COMPUTED", 0)
+    asked = program.profile(*inputs).asked
+    assert asked
+    executed = {number for number, d in enumerate(found.dispatches) if d.executed}
+    assert executed == set(asked[:-1])
+
+
+def test_other_launches_with_data() -> None:
+    """What a program does that looks at what it computed is not put together from two calls."""
+    guessed, known = launched("a"), launched("a", "b", depends="data")
+    assert known.asked == (1,)
+    assert known.with_data(launched("b")) == launched("a", "b")
+    assert known.with_data(guessed) is None and known.with_data(launched()) is None
+    assert known.with_data(launched("b", "b")) is None
+
+
+def launched(*kernels: str, depends: str = "") -> Profile:
+    """A profile of launches, the last of which depends on some data."""
+    last = len(kernels) - 1
+    return Profile(
+        tuple(
+            DispatchProfile(name, (1, 1, 1), {}, 0.0, None, depends=depends if number == last else "")
+            for number, name in enumerate(kernels)
+        )
+    )

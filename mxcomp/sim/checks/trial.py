@@ -152,4 +152,18 @@ class Trial:
         self._note(suspect, Read(i, wave.number, lane, int(offsets[row]) + byte))
         if self.others is not None and suspect not in self.others:
             return values
-        return np.where(written == 0, other_bytes(offsets[:, None] + np.arange(values.shape[1]), self.is_tame), values)
+        return np.where(written == 0, self.others_at(offsets[:, None] + np.arange(values.shape[1])), values)
+
+    def others_at(self, offsets: Offsets) -> Bytes:
+        """Returns the other bytes of device memory."""
+        return other_bytes(offsets, self.is_tame)
+
+
+class Zeros(Trial):
+    """An execution that reads zeros in place of what was never written: a row, a block or an expert that there is."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory, others=None)
+
+    def others_at(self, offsets: Offsets) -> Bytes:
+        return np.zeros(offsets.shape, np.uint8)

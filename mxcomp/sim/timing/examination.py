@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mxcomp.sim.checks.trial import Trial
+from mxcomp.sim.checks.trial import Trial, Zeros
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import Counters, occupancy
 from mxcomp.sim.device import Device
@@ -188,8 +188,8 @@ def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:
     if not trace.unwritten:
         return ""
     quiet = replace(dispatch, checks=frozenset(), findings=Findings())
-    for is_tame in (True, False):
-        trial = Trial(dispatch.memory, others=None, is_tame=is_tame)
+    memory = dispatch.memory
+    for trial in (Trial(memory, others=None, is_tame=True), Trial(memory, others=None), Zeros(memory)):
         try:
             other = Recorder(quiet, trace.workgroup, program, trial).run()
         except SimulationError:  # as from a loop that does not end
