@@ -36,6 +36,8 @@ from mxcomp.options import Options
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.result_tiles import BATCHED, SHARED, TILED
 from mxcomp.registry import Registry, Ukernel, accepts
+from mxcomp.registry.reading import lds_bytes
+from mxcomp.target import Target
 from mxcomp.ukernels import dual_packed, quantising, swiglu
 
 _BITCAST = "iree_tensor_ext.bitcast"
@@ -58,7 +60,7 @@ def run(module: ir.Operation, options: Options) -> None:
         for user in users:
             name, table = descriptor_name(user), _symbol_table(user)
             if KERNEL in user.attributes:
-                _insert_own(user, name, table)
+                _insert_own(user, name, table, options.target)
                 _set_provider(user)
                 continue
             ukernel, suffix = find(registry, name)
@@ -124,12 +126,14 @@ def _extended(suffix: str, count: int) -> list[bool]:
     return [suffix in _EXTENDED and _EXTENDED[suffix](i if i < count - 1 else -1) for i in range(count)]
 
 
-def _insert_own(user: ir.Operation, name: str, table: ir.Operation) -> None:
-    """Links the kernel that an operation brings, once."""
+def _insert_own(user: ir.Operation, name: str, table: ir.Operation, target: Target) -> None:
+    """Links the kernel that an operation brings, once. Raises InternalError if the GPU has not that much LDS."""
     body = graph.module_block(table)
     if name not in [graph.symbol_name(view.operation) for view in body.operations]:
         module = ir.Module.parse(ir.StringAttr(user.attributes[KERNEL]).value)
         (function,) = module.body.operations
+        if lacking := target.lacks_lds(lds_bytes(function.operation)):
+            raise InternalError(f"{name}: {lacking}")
         ir.InsertionPoint.at_block_begin(body).insert(function.detach_from_parent().operation)
     del user.attributes[KERNEL]
 

@@ -67,7 +67,7 @@ def run(module: ir.Operation, options: Options) -> None:
     """Replaces every attention below `module` that is covered."""
     entries = []
     for op in [op for op in graph.walk(module, bodies=False) if op.name in attention.NAMES]:
-        found = attention.find(op)
+        found = attention.find(op, options.target)
         if found is None:
             continue
         axes, planned = found[0], _taken(found[1], options)
@@ -118,7 +118,8 @@ def _taken(found: Attention | str, options: Options) -> Attention | str:
     kernel, target = found.kernel, options.target
     formats = (each.format for each in (kernel.key, kernel.value) if each.format)
     lacking = next(filter(None, (target.lacks_conversion(each, kernel.query.element) for each in formats)), "")
-    return target.lacks_short_products(kernel.query.element) or lacking or found
+    room = max(each.lds_bytes for each in (kernel, *([found.few.kernel] if found.few else [])))
+    return target.lacks_short_products(kernel.query.element) or lacking or target.lacks_lds(room) or found
 
 
 def _entry(op: ir.Operation, axes: Mapping[str, int | None], found: Attention | str) -> dict[str, Any]:

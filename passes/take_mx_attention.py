@@ -88,7 +88,7 @@ class _Attention:
             MxAttention(
                 heads * shared, queries, shared, size, value_size, min(self.form.keys, stored), stored,
                 self.form.scale, is_causal, (qk, v, weights), waves, 2 if queries > ROWS else 1, 1,
-                self._result_type, self.form.units, self.form.offset,
+                self._result_type, target.xcds, target.lds_bytes, self.form.units, self.form.offset,
             )
             for waves in fitting
         ]  # fmt: skip

@@ -122,6 +122,21 @@ class Decode:
         return LANES * self.waves
 
     @property
+    def run(self) -> int:
+        """The neighbours of a row that a lane has in LDS."""
+        return 4 * Pieces.of(self.value_size).width
+
+    @property
+    def run_row(self) -> int:
+        """The elements of a row in LDS."""
+        return self.value_size // self.run * (self.run + _PIECE)
+
+    @property
+    def lds_bytes(self) -> int:
+        """The bytes of LDS of a workgroup: where it has all parts, their rows and two numbers of each."""
+        return self.splits * self.rows * (self.run_row + 2) * 4 if self.result else 0
+
+    @property
     def may_pack(self) -> bool:
         """Whether results may be packed: an inner tile of rows, of each of which several workgroups have whole K
         tiles."""
@@ -427,8 +442,7 @@ class _Whole(_Decode):
         self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
     ) -> None:
         super().__init__(spec, workgroup, given, threads, new)
-        self.run = 4 * self.pieces.width
-        self.row = spec.value_size // self.run * (self.run + _PIECE)
+        self.run, self.row = spec.run, spec.run_row
         self.parts = builder.lds(spec.splits * spec.rows * self.row, "f32")
         self.numbers = builder.lds(spec.splits * spec.rows * 2, "f32")
 

@@ -49,10 +49,8 @@ STAGGERED = 8
 """The number of waves that are two on each SIMD, of which one is a phase behind."""
 _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
-_LDS_BYTES, _MOST_SLOTS = 160 * 1024, 4
-"""The LDS of a workgroup, and the most steps that it holds."""
-_XCDS = 8
-"""The number of XCDs, each with an L2 of its own."""
+_MOST_SLOTS = 4
+"""The most steps that LDS holds."""
 _BIAS = 127
 _MANTISSA_BITS = 23
 
@@ -74,6 +72,7 @@ class MxAttention:
         columns: Fragments of a wave's queries, which share keys and values in registers.
         splits: Parts of the keys, each of a workgroup of its own.
         result: The type of results.
+        xcds, room: Of the GPU: dies, each with an L2 of its own, and bytes of LDS.
         units: The number by which scores differ whose powers of 2 differ by 2.
         offset: What weights' codes are relative to if they are scores (`mxcomp.ir.attention`); else 0.
     """
@@ -92,6 +91,8 @@ class MxAttention:
     columns: int
     splits: int
     result: str
+    xcds: int
+    room: int
     units: int = 1
     offset: int = 0
 
@@ -123,14 +124,14 @@ class MxAttention:
 
     @property
     def order(self) -> HeadOrder:
-        return HeadOrder(math.gcd(self.heads // self.shared, _XCDS), self.shared, self.tiles)
+        return HeadOrder(math.gcd(self.heads // self.shared, self.xcds), self.shared, self.tiles)
 
     def missing(self, target: Target) -> str:
-        """Returns the matrix instruction that a GPU lacks for one of the products; "" if it has both."""
+        """Returns the matrix instruction that a GPU lacks for one of the products, or the LDS; "" if it has all."""
         qk, value, weights = self.elements
         scales = [E8M0.mlir_type] * 2
         lacking = (target.lacks_instruction(INTRINSIC, (*pair, *scales)) for pair in ((qk, qk), (value, weights)))
-        return next(filter(None, lacking), "")
+        return next(filter(None, lacking), "") or target.lacks_lds(self.lds_bytes)
 
     @property
     def is_folded(self) -> bool:
@@ -174,7 +175,7 @@ class MxAttention:
     @property
     def slots(self) -> int:
         """The number of steps for which LDS has room: copies may take all but two steps of the time."""
-        return max(2, min(_MOST_SLOTS, _LDS_BYTES // self._step_bytes))
+        return max(2, min(_MOST_SLOTS, self.room // self._step_bytes))
 
     @property
     def key_bytes(self) -> int:

@@ -32,8 +32,6 @@ _SLOTS = 4
 """The number of steps that LDS has for those: copies are waited for a whole step later."""
 MOST_STAGGERED = 320
 """The sizes of a key and a value up to which LDS has so many."""
-_XCDS = 8
-"""The number of XCDs, each with an L2 of its own."""
 _BANKED = 16
 """The number of chunks of eight elements that all banks of LDS have."""
 
@@ -53,6 +51,7 @@ class Parameters:
         waves: Of a workgroup, two or more, each with 32 queries.
         splits: Of the waves so many have the same queries, and take steps of keys in turns.
         result: The type of results.
+        xcds: Of the GPU, each with an L2 of its own.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
         packed: Results are quantised, and packed in inner tiles of queries: the heads of a query are blocks of a row.
@@ -71,6 +70,7 @@ class Parameters:
     reach: Reach | None
     waves: int
     result: str
+    xcds: int
     cap: float | None = None
     sink: Stored | None = None
     splits: int = 1
@@ -140,12 +140,18 @@ class Parameters:
         stored = self.key, self.value
         strides = [each.stride for operand in stored for each in operand.subscripts if each.axis == "n"]
         shared = math.gcd(self.known_heads, *strides)
-        return HeadOrder(math.gcd(self.known_heads // shared, _XCDS), shared, tiles)
+        return HeadOrder(math.gcd(self.known_heads // shared, self.xcds), shared, tiles)
 
     @property
     def slots(self) -> int:
         """The number of rounds of which LDS has keys or values."""
         return _SLOTS // self.splits if self.size + self.value_size <= MOST_STAGGERED else 2
+
+    @property
+    def lds_bytes(self) -> int:
+        """The bytes of LDS of a workgroup: of waves that share keys also two numbers of each lane."""
+        staged = self.slots * sum(each.elements for each in self.staged) * self.key.element_bytes
+        return staged + (self.threads * 2 * 4 if self.splits > 1 else 0)
 
     @property
     def first_keys(self) -> int:

@@ -30,6 +30,7 @@ from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir import scalars as s
+from mxcomp.target import Target
 from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
@@ -48,13 +49,13 @@ _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
 _WAVES = 8, 4, 2
 """The numbers of waves of a workgroup of many queries."""
-_FEW = 256 * 32
-"""The number of queries for each wave of a workgroup from which on all compute units have one of the latter."""
-_SPLITS = 1024
-"""The number of workgroups that saturate memory, with several KB in flight each."""
-_ALONE = ((192, math.inf), (128, 2**19), (2, 2**16))
-"""The numbers of heads of keys from which on a workgroup has all of one, if these are not more bytes: half of the
-compute units ask for somewhat less than memory gives, and a few bytes take less time than combining parts."""
+_FEW = 32
+"""The number of queries for each wave of a workgroup, and each compute unit, from which on all of these have one."""
+_SPLITS = 4
+"""The number of workgroups of a compute unit that saturate memory, with several KB in flight each."""
+_ALONE = ((3 / 4, math.inf), (1 / 2, 2**19), (1 / 128, 2**16))
+"""The numbers of heads of keys for each compute unit from which on a workgroup has all of one, if these are not more
+bytes: half of them ask for somewhat less than memory gives, and a few bytes take less time than combining parts."""
 _MOST_SUMS = 2**12
 """The most elements of the results of such a workgroup, of which LDS has each wave's part."""
 _FORM = ("ntd", "nld", "nlv")
@@ -114,7 +115,7 @@ class Attention:
     few: Few | None = None
 
 
-def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] | None:
+def find(op: ir.Operation, target: Target) -> tuple[Mapping[str, int | None], Attention | str] | None:
     """Returns the sizes of an attention by their axes, and its kernel, or why it has none. None: it is no attention."""
     axes = _axes(op)
     try:
@@ -122,7 +123,7 @@ def find(op: ir.Operation) -> tuple[Mapping[str, int | None], Attention | str] |
         if form is None:
             return None
         axes = form.axes
-        return axes, _kernel(form)
+        return axes, _kernel(form, target)
     except NotCoveredError as reason:
         return axes, str(reason)
 
@@ -188,7 +189,7 @@ def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
     return Form(op, op.results[0], query, key, value, axes, _scale(op), mask=access(4, "ntl") if masked else None)
 
 
-def _kernel(form: Form) -> Attention:
+def _kernel(form: Form, target: Target) -> Attention:
     heads, queries, keys, size, value_size = (form.axes[each] for each in "ntldv")
     _check_types(form)
     assert size is not None and value_size is not None
@@ -210,12 +211,13 @@ def _kernel(form: Form) -> Attention:
     if heads is None or queries is None or not is_decode:
         most = _WAVES if size + value_size <= MOST_STAGGERED else _WAVES[1:]
         is_dynamic, result = heads is None or queries is None, str(build.element(form.result))
-        waves = next((each for each in most if is_dynamic or known >= each * _FEW), most[-1])
-        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, *others)
+        each_wave = int(_FEW * target.cus)
+        waves = next((each for each in most if is_dynamic or known >= each * each_wave), most[-1])
+        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, target.xcds, *others)
         _check_dynamic(prefill)
         if any(each.bytes > MOST_ELEMENTS * each.element_bytes for each in prefill.outputs):
             raise NotCoveredError(f"a result of more than {MOST_ELEMENTS} elements")
-        few = Few(waves * _FEW, _split(replace(prefill, waves=most[-1]))) if is_dynamic else None
+        few = Few(waves * each_wave, _split(replace(prefill, waves=most[-1]))) if is_dynamic else None
         if waves == most[-1]:
             prefill = _split(prefill)
         if prefill.workgroups == 1:  # IREE drops a loop of one, and with it the name of the kernel
@@ -227,10 +229,12 @@ def _kernel(form: Form) -> Attention:
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
     is_alone = (
-        _is_alone(heads // group, (key.stored, value.stored), keys) and group * queries * value_size <= _MOST_SUMS
+        _is_alone(heads // group, (key.stored, value.stored), keys, target.cus)
+        and group * queries * value_size <= _MOST_SUMS
     )
     result = str(build.element(form.result)) if is_alone else ""
-    splits = _splits(heads // group, keys, attention_decode.MOST_WAVES if result else attention_decode.MOST_SPLITS)
+    most_splits = attention_decode.MOST_WAVES if result else attention_decode.MOST_SPLITS
+    splits = _splits(heads // group, keys, most_splits, _SPLITS * target.cus)
     decode = Decode(
         heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages, result
     )  # fmt: skip
@@ -335,15 +339,15 @@ def _in_halves(position: Element) -> Stored | None:
     return Stored(f"i{half}", (*(size for size, _ in kept), 2), (*(each for _, each in kept), Subscript("", 1, 2)))
 
 
-def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None) -> bool:
+def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None, cus: int) -> bool:
     """Returns whether a workgroup has all of a head of keys."""
     bytes_ = math.inf if keys is None else sum(each.read_bytes for each in cached) // heads
-    return any(heads >= least and bytes_ <= most for least, most in _ALONE)
+    return any(heads >= least * cus and bytes_ <= most for least, most in _ALONE)
 
 
-def _splits(heads: int, keys: int | None, most: int) -> int:
+def _splits(heads: int, keys: int | None, most: int, workgroups: int) -> int:
     """Returns the number of parts of the keys: enough to occupy all compute units, each of a least number of keys."""
-    wanted = min(most, -(-_SPLITS // heads))
+    wanted = min(most, -(-workgroups // heads))
     if keys is not None:
         wanted = min(wanted, -(-keys // attention.KEYS))
     return max(wanted, 2 if heads == 1 else 1)

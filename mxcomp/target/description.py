@@ -93,6 +93,10 @@ class Target:
         """Returns why there is no matrix instruction of 16x16x32 for a type of 16 bits; "" if there is one."""
         return self.lacks_instruction(f"MFMA_F32_16x16x32_{kind.upper()}", (kind, kind))
 
+    def lacks_lds(self, wanted: int) -> str:
+        """Returns why a workgroup cannot have so many bytes of LDS; "" if it can."""
+        return "" if wanted <= self.lds_bytes else f"{self.name} has {self.lds_bytes} bytes of LDS, not {wanted}"
+
     def lacks_conversion(self, source: str, result: str) -> str:
         """Returns why there is no such conversion instruction with a scale; "" if there is one."""
         has_it = (source, result) in self.conversions

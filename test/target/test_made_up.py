@@ -14,9 +14,11 @@ from iree.compiler import ir
 import mxcomp
 import mxcomp.ir as mx
 import mxcomp.target
+from mxcomp import pipeline
 from mxcomp.errors import TargetError, UkernelError
 from mxcomp.formats import E2M1, dequantise, pack_bits, quantise
 from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
+from mxcomp.mlir import notes
 from mxcomp.options import Options
 from mxcomp.registry import Registry
 from mxcomp.registry.reading import lds_bytes
@@ -29,6 +31,10 @@ from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.target import Target, get_target
 from mxcomp.ukernels import KINDS, intrawave, weight_only
+from mxcomp.ukernels.attention import Stored, Subscript
+from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_mx import MxAttention
+from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.family import Instance
 
 FOLDER, NAME = Path(__file__).parent / "gpus", "half950"
@@ -114,6 +120,62 @@ def test_what_lacks_an_instruction_is_not_chosen() -> None:
     assert whole.ukernel in {each.name for each in weight_only.INSTANCES}
     assert found.ukernel is None
     assert found.reason == ("left to IREE: activations are not quantised, and half950 has no MFMA_F32_16x16x32_BF16")
+
+
+ATTENTION = """
+!t = tensor<4x256x128xf16>
+func.func @main(%q: !t, %k: !t, %v: !t) -> !t {
+  %scale = arith.constant 0.125 : f32
+  %places = tensor.empty() : !t
+  %r = iree_linalg_ext.attention <indexing_maps = [
+      affine_map<(n, m, d, k, v) -> (n, m, d)>, affine_map<(n, m, d, k, v) -> (n, k, d)>,
+      affine_map<(n, m, d, k, v) -> (n, k, v)>, affine_map<(n, m, d, k, v) -> ()>,
+      affine_map<(n, m, d, k, v) -> (n, m, v)>]>
+    ins(%q, %k, %v, %scale : !t, !t, !t, f32) outs(%places : !t) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> !t
+  return %r : !t
+}
+"""
+
+
+def taken(target: str) -> dict[str, object]:
+    """What becomes of it, as the report says."""
+    with ir.Context():
+        module = ir.Module.parse(ATTENTION).operation
+        pipeline.run(module, ("mxcomp-take-attention",), Options.make(target))
+        (entry,) = notes.take_attentions(module)
+    return entry
+
+
+def test_attention_its_lds_has_no_room_for_is_not_taken() -> None:
+    assert "ukernel" in taken("gfx950")
+    assert str(taken(NAME)["reason"]).startswith("half950 has 65536 bytes of LDS, not ")
+
+
+def stored(axis: str) -> Stored:
+    return Stored(
+        "f16", (4, 256, 128), tuple(Subscript(*each) for each in (("n", 1, 4), (axis, 1, 256), ("d", 1, 128)))
+    )
+
+
+OPERANDS = (stored("t"), stored("l"), stored("l"), None, None)
+ATTENTIONS = [
+    *(Prefill(4, 256, 128, 128, 256, 1.0, *OPERANDS, *how) for how in ((8, "f16", 8), (2, "f16", 8))),
+    Prefill(4, 256, 128, 128, 256, 1.0, *OPERANDS, 4, "f16", 8, splits=2),
+    *(Decode(4, 4, 4, 128, 128, 256, 4, 1.0, *OPERANDS, result=result) for result in ("", "f16")),
+    *(
+        MxAttention(4, 256, 1, 128, 128, 256, 256, 1.0, True, ("f4E2M1FN", v, v), 4, 2, 1, "f32", 8, room)
+        for v, room in (("f4E2M1FN", 160 * 1024), ("f8E4M3FN", 160 * 1024), ("f4E2M1FN", 64 * 1024))
+    ),
+]
+
+
+@pytest.mark.parametrize("kernel", ATTENTIONS, ids=lambda kernel: kernel.name.rpartition("_")[0])
+def test_attention_takes_as_much_lds_as_it_says(kernel: Prefill | Decode | MxAttention) -> None:
+    with ir.Context(), ir.Location.unknown():
+        assert lds_bytes(ir.Module.parse(kernel.text()).operation) == kernel.lds_bytes
 
 
 def test_the_simulators_machine_is_that_of_gfx950() -> None:

@@ -74,8 +74,8 @@ def test_packed(monkeypatch: pytest.MonkeyPatch, case: Mapping[str, int]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("few", [8192, 1])
-def test_dynamic(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+@pytest.mark.parametrize("few", [32, 1 / 256])
+def test_dynamic(monkeypatch: pytest.MonkeyPatch, few: float) -> None:
     """Tiles of attention have 64 queries, or 256, those of the product what so many rows have."""
     monkeypatch.setattr("mxcomp.matching.attention._FEW", few)
     check(monkeypatch, (5, 70, 300), **MANY, queries=40, columns=2048, dynamic=True)
@@ -85,7 +85,7 @@ def test_dynamic(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
 @pytest.mark.parametrize("queries", [300, 500])
 def test_other_tiles(monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
     """Results are right where tiles of attention (256 queries) and of the product (320 rows) end at different rows."""
-    monkeypatch.setattr("mxcomp.matching.attention._FEW", 1)
+    monkeypatch.setattr("mxcomp.matching.attention._FEW", 1 / 256)
     check(monkeypatch, **MANY, queries=queries, ukernels="mx_f4E2M1FN_f4E2M1FN_f32_m320_n256_k512_intrawave")
 
 

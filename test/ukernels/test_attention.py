@@ -153,7 +153,7 @@ def test_parts_of_a_head() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["rows that fill no fragment", "values of pieces", "f16", "results in f32"])
 def test_cases_of_a_workgroup_for_each_head(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    monkeypatch.setattr("mxcomp.matching.attention._ALONE", ((1, math.inf),))
+    monkeypatch.setattr("mxcomp.matching.attention._ALONE", ((0, math.inf),))
     CASES[case].check()
 
 
@@ -177,7 +177,7 @@ def test_dynamic_queries() -> None:
 @pytest.mark.slow
 def test_few_queries_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that a call decides between tiles of 64 queries, and of 256 where these are enough for all units."""
-    monkeypatch.setattr("mxcomp.matching.attention._FEW", 8)
+    monkeypatch.setattr("mxcomp.matching.attention._FEW", 8 / 256)
     case = Attention(2, 2, None, None, 64, mask=CAUSAL)
     case.check(*({"queries": queries, "keys": keys} for queries, keys in ((5, 33), (15, 65), (16, 65), (300, 300))))
 
@@ -202,7 +202,7 @@ def test_many_numbers_of_queries(case: Attention) -> None:
 @pytest.mark.parametrize("mask", ["", "f32"])
 def test_eight_waves(monkeypatch: pytest.MonkeyPatch, queries: int, mask: str) -> None:
     """Two on a SIMD, of which one multiplies at a time; of two workgroups for each head, or of one that is not full."""
-    monkeypatch.setattr("mxcomp.matching.attention._FEW", 1)
+    monkeypatch.setattr("mxcomp.matching.attention._FEW", 1 / 256)
     case = Attention(1, 2, queries, 300, 128, mask=mask)
     assert "_m256_d128_" in str(case.program().report.attentions[0].ukernel)
     case.check()
