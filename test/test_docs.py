@@ -124,6 +124,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_api_is_by_public_names(built: Path) -> None:
     """With every argument of compile listed, and what it is."""
     page = (built / "reference" / "api" / "index.html").read_text()
@@ -141,6 +142,7 @@ EXTERNAL = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(built: Path) -> None:
     """No script, font, style or picture; Material would fetch what draws diagrams of this class."""
     for page in built.rglob("*.html"):
@@ -153,6 +155,7 @@ def test_nothing_is_loaded_from_elsewhere(built: Path) -> None:
     assert EXTERNAL.search('<script async src="https://unpkg.com/mermaid"></script>')
 
 
+@pytest.mark.slow
 def test_code_has_colours(built: Path) -> None:
     """Python, commands of a shell, and MLIR, which Pygments does not know."""
     for page, code in (

@@ -136,7 +136,7 @@ SETUPS: Mapping[str, Setup] = {
     'import mxcomp\n\nprogram = mxcomp.compile("model.mlir", target': Setup(
         model, lambda: INPUTS | {"inputs": list(INPUTS.values())}
     ),
-    'import mxcomp\n\nprogram = mxcomp.compile("examples/first.mlir")': Setup(example, arguments),
+    'import mxcomp\n\nprogram = mxcomp.compile("examples/first.mlir")': Setup(example, arguments, slow=True),
     "import mxcomp\nimport mxcomp.ir as mx": Setup(names=layer_names, slow=True),
     "import mxcomp.torch": Setup(names=torch_names, slow=True),
     "import struct\n\nfrom mxcomp.sim import Device": Setup(kernels, lambda: {"array": np.ones(1024, np.float32)}),
