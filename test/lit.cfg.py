@@ -15,9 +15,7 @@ import lit.formats
 sys.path.append(str(Path(__file__).parent))
 import tool_server
 
-TOOLS = (
-    *tool_server.TOOLS, "iree-opt", "iree-compile", "iree-dump-module", "iree-dump-parameters",
-)  # fmt: skip
+IREES = ("iree-opt", "iree-compile", "iree-dump-module", "iree-dump-parameters")
 
 config.name = "mxcomp"
 config.test_format = lit.formats.ShTest(execute_external=False)
@@ -36,13 +34,16 @@ atexit.register(shutil.rmtree, config.test_exec_root, ignore_errors=True)
 
 # The tools of the Python environment that lit runs in, wherever PATH points.
 programs = Path(sys.executable).parent
-server, in_server = tool_server.start(str(Path(config.test_exec_root, "server.socket")))
-atexit.register(server.kill)
-for tool in TOOLS:
+work = Path(config.test_exec_root)
+client = tool_server.client(work / "client")
+commands = {tool: [programs / tool] for tool in IREES}
+for name, tools in (("tools", tool_server.TOOLS), ("checker", tool_server.CHECKER)):
+    atexit.register(tool_server.start(work / name, tools).kill)
+    commands |= {tool: [client, work / name, tool] for tool in tools}
+for tool, command in commands.items():
     if not (programs / tool).exists():
         lit_config.fatal(f"{tool} is not installed beside {sys.executable}: pip install -e .[test]")
-    command = shlex.join([*in_server, tool]) if tool in tool_server.TOOLS else str(programs / tool)
-    config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", command))
+    config.substitutions.append((rf"(?<![\w./-]){tool}(?![\w./-])", shlex.join(map(str, command))))
 config.substitutions.append(("%python", sys.executable))
 
 # Parts of the extra "test"; whoever runs lit alone may do without.
