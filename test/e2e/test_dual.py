@@ -116,7 +116,7 @@ def _of_many_rows(instance: dual_packed.Instance) -> None:
     """Checks an instance with results that are no whole tiles."""
     m, n, _ = instance.layout.workgroup_tile
     lhs, rhs = (formats.element_format(kind).name for kind in instance.elements)
-    case = Case(m + 40, n + 24, 1056, lhs, rhs)
+    case = Case(m + 40, n + 24, 544, lhs, rhs)
     program, kernels = compiled(str(case.module(True)), ukernels=instance.name)
     assert [matmul.dispatches for matmul in program.report.matmuls] == [[MANY, *TOGETHER, "matmul"], TOGETHER]
     assert kernels[-1].assembly.spills == kernels[-1].assembly.scratch_bytes == 0
@@ -167,9 +167,8 @@ def test_same_bits() -> None:
 def test_a_result_that_is_wanted_by_itself() -> None:
     """Then there are two dispatches."""
     case = CASES[0]
-    program = mxcomp.compile(case.module(also=True))
+    program = mxcomp.compile(case.module(also=True), compile_to="executable-sources")
     assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, ALONE]
-    case.check(program)
 
 
 @pytest.mark.parametrize("common", ["elements", "scales"])

@@ -137,7 +137,7 @@ def test_dynamic_m(epilogue: Epilogue) -> None:
 def test_loads_of_a_residual() -> None:
     """A lane loads what it has of a row of whole tiles in one piece, also in 16 bits."""
     rng = np.random.default_rng(0)
-    m, n, k = 64, 256, 512
+    m, n, k = 64, 128, 512
     codes = [rng.integers(0, 256, (rows, k // 2), np.uint8) for rows in (m, n)]
     scales = [np.full((rows, k // 32), 127, np.uint8) for rows in (m, n)]
     residual = rng.standard_normal((m, n)).astype(ml_dtypes.bfloat16)

@@ -20,10 +20,12 @@ import mxcomp
 from mxcomp.hip import library
 
 HERE = Path(__file__).parent
-START = f"""
-import sys
+PATHS = f"""
+import os, sys
 sys.path += ["{HERE}", "{HERE.parent / "e2e"}", "{HERE.parent / "sim"}"]
-import os
+"""
+START = f"""
+{PATHS}
 from pathlib import Path
 from modules import Matmul, source
 import mxcomp
@@ -43,9 +45,9 @@ def folder() -> TemporaryDirectory[str]:
     return made
 
 
-def python(script: str, **variables: str) -> subprocess.Popen[str]:
+def python(script: str, start: str = START, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", START + script],
+        [sys.executable, "-c", start + script],
         env=os.environ | {"TEST_PROGRAM": f"{folder().name}/program.vmfb"} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -186,7 +188,7 @@ for source in (never, partly):
     except HipError as error:
         print(error)
 """
-    process = python(script)
+    process = python(script, PATHS)
     out, err = process.communicate(timeout=60)
     assert [line for line in err.splitlines() if ": compiling " not in line] == []
     first, second = (error for error in out.splitlines() if "error[uninit]" in error)
@@ -231,7 +233,7 @@ assert (hip.download(before, numbers) == numbers).all()
 copy()
 print("fine")
 """
-    assert finish(python(script)) == "fine\n"
+    assert finish(python(script, PATHS)) == "fine\n"
 
 
 def test_no_worker_outlives_its_process() -> None:
@@ -325,7 +327,7 @@ print("fine")
 
 
 def test_two_devices_have_their_own_memory() -> None:
-    assert finish(python(TWO_DEVICES, MXCOMP_SIM_DEVICES="2")) == "fine\n"
+    assert finish(python(TWO_DEVICES, PATHS, MXCOMP_SIM_DEVICES="2")) == "fine\n"
 
 
 @pytest.mark.parametrize("device", ["hip://0", "hip://1"])

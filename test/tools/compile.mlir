@@ -5,8 +5,9 @@
 // From stdin, the report on stdout; the program on stdout, byte for byte the same.
 // RUN: mxcomp-compile - --ukernels=none -o %t.stdin.vmfb --report=- < %s | filecheck %s --check-prefix=REPORT
 // RUN: iree-dump-module %t.stdin.vmfb | filecheck %s --check-prefix=VMFB
-// RUN: mxcomp-compile %s --ukernels=none > %t.stdout.vmfb
-// RUN: cmp %t.vmfb %t.stdout.vmfb
+// RUN: mxcomp-compile %s --compile-to=flow --emit-mlir-bytecode -o %t.mlirbc
+// RUN: mxcomp-compile %s --compile-to=flow --emit-mlir-bytecode > %t.stdout.mlirbc
+// RUN: cmp %t.mlirbc %t.stdout.mlirbc
 
 // RUN: mxcomp-compile %s --compile-to=flow --ukernels=none | filecheck %s --check-prefix=FLOW
 // RUN: mxcomp-compile --compile-to=input -o - < %s | filecheck %s --check-prefix=INPUT

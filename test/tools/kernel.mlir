@@ -27,7 +27,7 @@
 // MINE: //     mxcomp-compile model.mlir -o model.vmfb --ukernel-dir=DIR
 // MINE: util.func private @mine({{.*}}benefit = 100
 
-// RUN: mxcomp-compile %S/inputs/fp4.mlir --ukernel-dir=%t -o %t.vmfb 2>&1 | filecheck %s --check-prefix=TAKEN
+// RUN: mxcomp-compile %S/inputs/fp4.mlir --ukernel-dir=%t --compile-to=input -o %t.mlir 2>&1 | filecheck %s --check-prefix=TAKEN
 // TAKEN: 1 scaled matmul: 1 by ukernels (mine)
 
 // RUN: mxcomp-kernel own* --ukernel-dir=%S/../../examples/ukernels | filecheck %s --check-prefix=OWN
