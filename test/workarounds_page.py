@@ -40,6 +40,8 @@ AFTER = """
 
 - PyTorch's attention is written otherwise on import, where IREE's kernel for it is wrong: `mxcomp/torch/attention.py`.
 - A product of a tensor and itself gets no kernel that bitcasts what it loads twice: `mxcomp/matching/symmetry.py`.
+- Operators that IREE's importer rounds otherwise than PyTorch, takes for signed, or does not know are written as
+  others on export: `mxcomp/torch/decompositions.py`.
 - Operators that IREE's importer refuses are named with their line: `mxcomp/mlir/refusals.py`.
 """
 
