@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
-COMPILED = ("hip/", "sim/", "ukernels/", "plans/test_parts_of_k.py", "plans/test_versions.py")
+COMPILED = ("hip/", "registry/", "sim/", "ukernels/", "plans/test_parts_of_k.py", "plans/test_versions.py")
 """What runs on the engine that compiles kernels, or on the one that it names."""
 
 

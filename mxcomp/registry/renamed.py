@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 _SIZE = re.compile(
-    r"(?P<size>_k\d+(?:_mfma32)?)(?:_half)?(?P<single>_w1)?(?P<b>_rhs)?(?P<rows>_rows)?(?P<few>_r\d+)?(?P<beside>_x2)?(?P<four>_w4)?$"
+    r"(?P<size>_k\d+(?:_mfma32)?)(?:_half)?(?P<single>_w1)?(?P<b>_rhs)?(?P<rows>_rows)?(?P<few>_r\d+)?(?P<occupancy>_x2)?(?P<four>_w4)?$"
 )
 _KINDS = (
     (re.compile(r"^mx_quantising(\d+)_pair_"), r"mx_fused_quant\1_dual_"),
@@ -33,7 +33,7 @@ def _suffixes(found: re.Match[str]) -> str:
         "_single_wave" if found["single"] else "",
         f"_row_major_{side}" if found["rows"] else "",
         (found["few"] or "").replace("_r", "_max_m"),
-        "_occupancy2" if found["beside"] else "",
+        "_occupancy2" if found["occupancy"] else "",
         "_intrawave" if found["four"] or found["rows"] else "",
     )
     return "".join(parts)

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good --pass-pipeline='builtin.module(mxcomp-encode)' | filecheck %s
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good --pass-pipeline='builtin.module(mxcomp-encode)' | filecheck %s
 
 // Operands are encoded, and layout and ukernel noted, by the constraints of the ukernels in inputs/good.
 

@@ -1,18 +1,18 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{data-tiling=off})' | filecheck %s --check-prefix=OFF
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good --data-tiling=off \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good --data-tiling=off \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode)' | filecheck %s --check-prefix=OFF
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=none})' | filecheck %s --check-prefix=NONE
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{data-tiling=off ukernels=none})' | filecheck %s --check-prefix=NEITHER
 // RUN: mxcomp-opt %s --ukernels=test_tile \
-// RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernel-dir=%S/../ukernels/inputs/good})' | filecheck %s --check-prefix=NAMED
-// RUN: mxcomp-opt %s --ukernels=test_tile --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernel-dir=%S/../registry/inputs/good})' | filecheck %s --check-prefix=NAMED
+// RUN: mxcomp-opt %s --ukernels=test_tile --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_old_scales})' | filecheck %s --check-prefix=OLD
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_row_major})' | filecheck %s --check-prefix=ROW
-// RUN: not mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: not mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=no_such})' 2>&1 | filecheck %s --check-prefix=UNKNOWN
 // RUN: not mxcomp-opt %s --ukernel-dir=%S/no_such_directory \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode)' 2>&1 | filecheck %s --check-prefix=NO-DIR

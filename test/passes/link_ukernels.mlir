@@ -1,9 +1,9 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode,mxcomp-materialise,mxcomp-link-ukernels)' | filecheck %s
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode,mxcomp-materialise,mxcomp-outline,mxcomp-link-ukernels)' \
 // RUN:   | filecheck %s --check-prefix=OUTLINED
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=none},mxcomp-materialise,mxcomp-link-ukernels)' \
 // RUN:   | filecheck %s --check-prefix=NONE
 

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --split-input-file --verify-diagnostics --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --split-input-file --verify-diagnostics --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-link-ukernels)'
 
 // Errors name the operation and the ukernel's file.

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_tile},mxcomp-materialise,mxcomp-link-ukernels)' | filecheck %s
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-encode{ukernels=benefit},mxcomp-materialise,mxcomp-link-ukernels)' \
 // RUN:   | filecheck %s --check-prefix=LOOP

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_tile},mxcomp-materialise)' | filecheck %s
 
 // A constant operand is packed outside of any region, where IREE evaluates it; what is loaded at run time or may change

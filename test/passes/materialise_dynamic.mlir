@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_old_scales},mxcomp-materialise)' | filecheck %s
 
 // A dynamic M is asserted to lie within what buffer offsets allow, and is assumed to from there on. N is a whole number

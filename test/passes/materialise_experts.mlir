@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=test_tile},mxcomp-materialise)' | filecheck %s
 
 // Matrices that expert ids choose are packed once for all experts, and read through the ids in the matmul's dispatch;

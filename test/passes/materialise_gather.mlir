@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-encode{ukernels=test_tile},mxcomp-materialise)' | filecheck %s
 
 // An operand in another order is packed from its bytes, one or two elements to a byte; no gather remains.

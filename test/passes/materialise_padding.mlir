@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_old_scales},mxcomp-materialise)' | filecheck %s
 
 // Rows and blocks beyond the operands are zero in the packed tensors and cut off the result. The order of scales in

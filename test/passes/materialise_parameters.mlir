@@ -1,7 +1,7 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_tile},mxcomp-materialise{packed-parameters})' \
 // RUN:   | filecheck %s
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{ukernels=test_tile},mxcomp-materialise)' \
 // RUN:   | filecheck %s --check-prefix=PLAIN
 

@@ -1,4 +1,4 @@
-// RUN: mxcomp-opt %s --ukernel-dir=%S/../ukernels/inputs/good \
+// RUN: mxcomp-opt %s --ukernel-dir=%S/../registry/inputs/good \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-encode{data-tiling=off},mxcomp-materialise)' | filecheck %s
 
 // Without data tiling the matmul stays as it is, in a dispatch with the ukernel's descriptor and tile sizes.

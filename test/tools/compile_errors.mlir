@@ -21,7 +21,7 @@
 // RUN: not mxcomp-compile %S/compile.mlir --ukernels= -o %t/out.vmfb 2>&1 | filecheck %s --check-prefix=NO-UKERNEL
 // NO-UKERNEL: {{^}}mxcomp-compile: error: --ukernels is empty: expected fastest, benefit, none or a ukernel's name
 
-// RUN: not mxcomp-compile %S/compile.mlir --ukernel-dir=%S/../ukernels/inputs/unparsable -o %t/out.vmfb 2>&1 \
+// RUN: not mxcomp-compile %S/compile.mlir --ukernel-dir=%S/../registry/inputs/unparsable -o %t/out.vmfb 2>&1 \
 // RUN:   | filecheck %s --check-prefix=UNPARSABLE
 // UNPARSABLE: {{^}}mxcomp-compile: error: {{.*}}test_unparsable.mlir:2: the ukernel file does not parse: expected non-function type
 
