@@ -75,7 +75,6 @@ CONFIGURED_PASSES = (
     "mxcomp-order-workgroups",
     "mxcomp-fold-gathers",
     "mxcomp-fold-rows",
-    "mxcomp-narrow-attention",
 )
 
 _VERIFIED = ("mxcomp-recognise", "mxcomp-materialise", "mxcomp-sort-slots")

@@ -132,10 +132,6 @@ its dispatch, until routing is joined."""
 EQUAL_SIZES = "mxcomp.equal_sizes"
 """The attribute of a module with groups of dimensions of arguments, by function, whose sizes are equal as exported."""
 
-LONGEST_SIZE = "mxcomp.longest_size"
-"""The attribute of a module with an upper bound of the dynamic sizes of its arguments: kernels are tuned for it, and
-correct beyond it."""
-
 
 def ukernel_descriptor(name: str) -> ir.Attribute:
     return ir.Attribute.parse(f'#iree_codegen.ukernel_descriptor<"{name}", tensor>')

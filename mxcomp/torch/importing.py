@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from iree.compiler import ir
 from iree.compiler.extras.fx_importer import ContextCache, FxImporter
 
 from mxcomp.errors import InputError
-from mxcomp.mlir.attributes import EQUAL_SIZES, LONGEST_SIZE, from_python
+from mxcomp.mlir.attributes import EQUAL_SIZES, from_python
 from mxcomp.torch import decompositions
 from mxcomp.torch.parameters import Parameters
 from mxcomp.torch.state import with_buffers
@@ -22,9 +22,6 @@ _OUR_FRAME = re.compile(rf' *File "{re.escape(str(Path(__file__).parent))}/[^"]*
 
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range")
 """Operators that check properties of the shapes and types that the program is compiled for."""
-
-_UNLIMITED = 2**31
-"""A size above every limit that users set."""
 
 
 class _NamedLocations(ContextCache):
@@ -61,18 +58,10 @@ def imported(programs: Mapping[str, torch.export.ExportedProgram], parameters: P
         except (NotImplementedError, TypeError) as error:
             raise InputError(f"@{function} cannot be imported: {error}") from None
     equal = {function: _equal(lowered) for function, lowered in functions.items()}
-    with context:
-        noted = {LONGEST_SIZE: _longest(programs.values()), EQUAL_SIZES: equal if any(equal.values()) else None}
-        for name, value in noted.items():
-            if value is not None:
-                importer.module.operation.attributes[name] = from_python(value)
+    if any(equal.values()):
+        with context:
+            importer.module.operation.attributes[EQUAL_SIZES] = from_python(equal)
     return importer.module
-
-
-def _longest(programs: Iterable[torch.export.ExportedProgram]) -> int | None:
-    """Returns the upper bound of the dynamic sizes, or None."""
-    highest = [limits.upper for program in programs for limits in program.range_constraints.values()]
-    return max(map(int, highest)) if highest and all(limit < _UNLIMITED for limit in highest) else None
 
 
 def _equal(program: torch.export.ExportedProgram) -> list[list[list[int]]]:
