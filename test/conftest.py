@@ -87,16 +87,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONG = (
-    "test_compile.py", "test_in_place.py", "test_lint.py", "test_run.py", "test_in_rows.py", "test_verify.py",
-    "test_ukernels.py", "test_gated_experts.py", "test_inner_tiles.py", "test_plugin.py", "test_dual.py",
-    "test_torch_decompositions.py", "test_few_rows.py", "test_mutants.py", "test_properties.py", "test_examine.py",
-    "test_shapes.py", "test_snippets.py", "test_processes.py", "test_parameters.py", "test_torch_attention.py",
-    "test_torch_export.py", "test_bytecode.py", "test_packed_hidden.py", "test_corpus_triton.py",
-    "test_comparison.py", "test_docs.py", "test_fallback.py", "test_machines.py", "test_fusions.py",
-    "test_models.py", "test_versions.py", "test_interrupts.py", "test_weight_only.py", "test_chain.py",
-    "test_hidden.py", "test_torch_rotated_rows.py", "test_families.py", "test_attention.py", "test_rare_shapes.py",
-    "test_producers.py", "test_failures.py", "test_program.py", "test_mutation.py", "test_tune.py",
-    "test_routing.py", "test_torch_experts.py", "test_torch_caches.py", "test_fused_quantisers.py", "test_parts.py",
+    "test_in_place.py", "test_lint.py", "test_compile.py", "test_ukernels.py", "test_run.py",
+    "test_torch_decompositions.py", "test_shapes.py", "test_mutants.py", "test_plugin.py", "test_verify.py",
+    "test_parameters.py", "test_failures.py", "test_corpus_triton.py", "test_versions.py",
+    "test_torch_export.py", "test_profile_names.py", "test_properties.py", "test_in_rows.py", "test_models.py",
+    "test_examine.py", "test_dual.py", "test_interrupts.py", "test_gated_experts.py", "test_few_rows.py",
+    "test_packed_hidden.py", "test_comparison.py", "test_snippets.py", "test_tune.py", "test_program.py",
+    "test_torch_attention.py", "test_attention.py", "test_fusions.py", "test_processes.py", "test_resident.py",
+    "test_fused_quantisers.py", "test_producers.py", "test_torch_experts.py", "test_machines.py", "test_routing.py",
+    "test_fallback.py", "test_parts.py", "test_torch.py", "registry.mlir", "test_hidden.py",
+    "test_parameter_views.py", "test_torch_compare.py", "test_chain.py", "test_weight_only.py", "test_trust.py",
 )  # fmt: skip
 """Files that take longest, with the longest first: a worker that is done with a file takes the next one."""
 

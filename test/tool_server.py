@@ -86,6 +86,7 @@ def _prepare() -> None:
     from mxcomp.selection import times
     from mxcomp.target import DEFAULT, get_target
 
+    import_module("mxcomp.sim.timing.replay")  # and Numba, which benchmarks begin with
     for name in passes.PASSES:
         passes.get_pass(name)
     with ir.Context(), ir.Location.unknown():

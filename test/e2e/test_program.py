@@ -42,7 +42,7 @@ def test_sources(tmp_path: Path) -> None:
         module.operation.write_bytecode(buffer)
         before = str(module)
         kinds = (text, text.encode(), path, str(path), buffer.getvalue(), module)
-        programs = [mxcomp.compile(kind, compile_to="executable-sources") for kind in kinds]
+        programs = [mxcomp.compile(kind, compile_to="flow") for kind in kinds]
         assert str(module) == before
     sizes = []
     for program in programs:

@@ -68,7 +68,7 @@ def test_arguments_of_what_is_read(seed: int) -> None:
 
 
 def test_some_code_objects(library: Sanitized) -> None:
-    load_and_launch(library, 0, 500, 63)
+    load_and_launch(library, 0, 500, 125)
 
 
 def test_some_programs(library: Sanitized, tmp_path: Path) -> None:
