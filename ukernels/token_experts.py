@@ -50,7 +50,6 @@ _COLUMNS, _HIDDEN = UNITS * INNER_ROWS, UNITS * INNER_ROWS // 2
 _TILES, _PIECE = BLOCK // _HIDDEN, 4
 """The workgroups that have a block of hidden activations; and how many of these are loaded at a time."""
 _PIECES, _GATED_WAVES = BLOCK // _PIECE, 8
-_SIMDS = 4
 TOKEN_BITS = once.BITS
 """The bits of an element of a token."""
 MOST_WAVES, MOST_TURNS = 16, 4
@@ -114,11 +113,6 @@ def _waves(k_tiles: int, most: int) -> int:
     return -(-k_tiles // -(-k_tiles // most))
 
 
-def _waves_per_simd(threads: int) -> dict[str, str]:
-    """Returns what LLVM is told of a workgroup with so many threads."""
-    return {"amdgpu-waves-per-eu": str(-(-threads // (LANES * _SIMDS)))}
-
-
 @dataclass(frozen=True)
 class _Experts(standing.Digested):
     """A dispatch: weights, the number of chosen experts, and what is computed of products; `lhs` is its elements.
@@ -154,6 +148,11 @@ class _Experts(standing.Digested):
         raise NotImplementedError
 
     @property
+    def llvm_func_attrs(self) -> dict[str, str]:
+        """Attributes of the function for LLVM: the waves that a SIMD has of a workgroup."""
+        return {"amdgpu-waves-per-eu": str(-(-self.threads // (LANES * self.target.simds)))}
+
+    @property
     def along(self) -> tuple[int, ...]:
         """The dimensions of the result by which workgroups have parts of it."""
         raise NotImplementedError
@@ -161,11 +160,6 @@ class _Experts(standing.Digested):
     @property
     def objection(self) -> str:
         """Why there is no such kernel; "" if there is."""
-        raise NotImplementedError
-
-    @property
-    def llvm_func_attrs(self) -> dict[str, str]:
-        """The attributes of the function that LLVM reads."""
         raise NotImplementedError
 
     @property
@@ -235,17 +229,13 @@ class GateUp(_Experts):
 
     @property
     def _instance(self) -> once.Instance:
-        waves = max(_SIMDS, _waves(self.weights.k_tiles, _GATED_WAVES))
+        waves = max(self.target.simds, _waves(self.weights.k_tiles, _GATED_WAVES))
         tile = split_k.Tile(self.weights.layout, -4, waves=Waves(k=waves))
         return once.Instance(tile, (self.lhs, self.weights.element), _Gated, once.BITS)
 
     @property
     def threads(self) -> int:
         return self._instance.tile.threads
-
-    @property
-    def llvm_func_attrs(self) -> dict[str, str]:
-        return _waves_per_simd(self.threads)
 
     @property
     def objection(self) -> str:
@@ -339,10 +329,6 @@ class Down(_Experts):
     @property
     def threads(self) -> int:
         return self.waves * self.chosen * LANES
-
-    @property
-    def llvm_func_attrs(self) -> dict[str, str]:
-        return _waves_per_simd(self.threads)
 
     @property
     def objection(self) -> str:
