@@ -44,11 +44,6 @@ class Computed:
         uses = (use.owner.operation for value in values if value != self.value for use in value.uses)
         return all(graph.in_block(user, block) in inside for user in uses)
 
-    def erase(self) -> None:
-        """Erases the operations, as far as nothing reads them any more."""
-        for op in reversed(self.ops):
-            graph.erase_dead(op)
-
 
 def of(product: ir.Value, value: ir.Value) -> Computed | None:
     """Returns how a tensor is computed of a product, if a kernel can do so."""

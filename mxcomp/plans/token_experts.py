@@ -129,11 +129,11 @@ class TokenExperts(Tiled):
         with part_location(self.index, "matmul", down.op), ir.InsertionPoint(value.owner):
             made = build.reshaped(_dispatch(found.down, records, down), static_sizes(value))
             value.replace_all_uses_with(made)
-        with up.op.location, ir.InsertionPoint(up.unset):
-            up.unset.results[0].replace_all_uses_with(building.gone(up.unset.results[0]))
-        found.down.computed.erase()
         for each in (down, up):
+            with each.op.location, ir.InsertionPoint(each.unset):
+                each.unset.results[0].replace_all_uses_with(building.gone(each.unset.results[0]))
             each.erase()
+        building.sources += [result for op in found.down.computed.ops for result in op.results]
 
 
 @dataclass(frozen=True)

@@ -71,23 +71,23 @@ class Routed(Case):
         x, _, *others = super().arguments
         return [x, self.scores, *others]
 
-    def module(self) -> ir.Module:
-        def layer(x: ir.Value, scores: ir.Value, *given: ir.Value) -> ir.Value:
-            (gu, gus, d, ds), biases = given[:4], given[4:]
-            lhs, rhs = self.types
-            pairs = zip(((gu, gus), (d, ds)), biases or (None, None), strict=True)
-            gate_up, down = (moe.Experts(mx.operand(*stored, rhs), bias) for stored, bias in pairs)
-            best, numbers = top_k(scores, self.top_k)
-            shape = (1, self.top_k)
-            powers = tabled("tj", shape, "f32", [("tj", best)], lambda v, _: s.exp(s.widened(v)))
-            total = reduced("tj", "t", (1,), "f32", [("tj", powers)], s.added, lambda v: v)
-            weights = tabled("tj", shape, "f32", [("tj", powers), ("t", total)], lambda v, w, _: s.quotient(v, w))
-            slots = tabled("tj", shape, "i32", [], lambda _: s.loop_index(1))
-            rows = build.expand(build.flat(slots), (self.top_k, 1), [[0, 1]])
-            routing = Routing(rows, build.flat(numbers), slots, weights)
-            return moe.gated_layer(mx.quantise(x, lhs), gate_up, down, routing, lhs, self.activation, self.result)
+    def layer(self, x: ir.Value, scores: ir.Value, *given: ir.Value) -> ir.Value:
+        (gu, gus, d, ds), biases = given[:4], given[4:]
+        lhs, rhs = self.types
+        pairs = zip(((gu, gus), (d, ds)), biases or (None, None), strict=True)
+        gate_up, down = (moe.Experts(mx.operand(*stored, rhs), bias) for stored, bias in pairs)
+        best, numbers = top_k(scores, self.top_k)
+        shape = (1, self.top_k)
+        powers = tabled("tj", shape, "f32", [("tj", best)], lambda v, _: s.exp(s.widened(v)))
+        total = reduced("tj", "t", (1,), "f32", [("tj", powers)], s.added, lambda v: v)
+        weights = tabled("tj", shape, "f32", [("tj", powers), ("t", total)], lambda v, w, _: s.quotient(v, w))
+        slots = tabled("tj", shape, "i32", [], lambda _: s.loop_index(1))
+        rows = build.expand(build.flat(slots), (self.top_k, 1), [[0, 1]])
+        routing = Routing(rows, build.flat(numbers), slots, weights)
+        return moe.gated_layer(mx.quantise(x, lhs), gate_up, down, routing, lhs, self.activation, self.result)
 
-        return module(layer, self.arguments)
+    def module(self) -> ir.Module:
+        return module(self.layer, self.arguments)
 
 
 F4, F8_F4, F8 = TYPES
@@ -102,6 +102,24 @@ def check(case: Routed, joined: bool | None = None) -> None:
         return
     owners = [each.owner for each in program.profile(*case.arguments, execute=False).dispatches]
     assert any(owner.startswith("routing") for owner in owners) != joined
+
+
+@pytest.mark.slow
+def test_zeros_of_the_sum_are_those_of_a_product_in_front() -> None:
+    case = replace(QUICK, source="f32")
+    x, *others = case.arguments
+    weights = case.rng.standard_normal((case.model, case.model)).astype(np.float32)
+
+    def product(x: ir.Value, w: ir.Value) -> ir.Value:
+        return mx.scaled_matmul(mx.quantise(x, case.types[0]), mx.quantise(w, case.types[0]))
+
+    def both(x: ir.Value, *given: ir.Value) -> ir.Value:
+        return case.layer(product(x, given[-1]), *given[:-1])
+
+    program = mxcomp.compile(module(both, [x, *others, weights]), strict=True)
+    (found,) = program.run(x, *others, weights)
+    (between,) = mxcomp.compile(module(product, [x, weights])).run(x, weights)
+    np.testing.assert_array_equal(found, mxcomp.compile(case.module()).run(between, *others)[0])
 
 
 def test_right() -> None:
