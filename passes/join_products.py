@@ -18,8 +18,9 @@ After:
     %y0 = tensor.extract_slice %y[0, 0] [1, 4096] [1, 1]       %y1 = tensor.extract_slice %y[0, 4096] [1, 1024] [1, 1]
 
 Weights are constants or parameters, so that they are put together once; packed ones are so in whole tiles
-(`mxcomp.packing.joined_operand`). It is done where the one product is modelled to be faster than all of them, what cuts
-its rows into several results included. Gate and up stay two, which one kernel may take.
+(`mxcomp.packing.joined_operand`). Dynamic rows that each result divides into sequences are divided in front of slices:
+what reads these then sees one tensor. It is done where the one product is modelled to be faster than all of them, what
+cuts its rows into several results included. Gate and up stay two, which one kernel may take.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from mxcomp.matching.consumers import STORED_BYTES
 from mxcomp.matching.decision import SCALED_MATMUL, is_recognised
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.inline import inline
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reassociation
 from mxcomp.options import FASTEST, Options
 from mxcomp.packing import joined_operand
 from mxcomp.registry import Registry
@@ -141,3 +142,29 @@ def _join(ops: Sequence[ir.Operation]) -> None:
             user.results[0].replace_all_uses_with(part)
     for op in (*users, *ops):
         graph.erase_dead(op)
+    _divide_rows(behind)
+
+
+def _divide_rows(joined: ir.Value) -> None:
+    """Divides dynamic rows into sequences in front of slices of columns, which are views of one tensor then."""
+    slices = [use.owner.operation for use in joined.uses if use.owner.operation.name == "tensor.extract_slice"]
+    behind = [graph.only_user(op) for op in slices]
+    divisions = [op for op in behind if op is not None and op.name == "tensor.expand_shape"]
+    shapes = [[build.static_sizes(op.results[0])[i] for i in reassociation(op)[0]] for op in divisions]
+    rows = shapes[0] if len(divisions) == len(slices) and shapes[1:] == shapes[:-1] else []
+    if len(rows) < 2 or None not in rows:
+        return
+    first, count = graph.in_order(divisions)[0], rows.count(None)
+    with first.location, ir.InsertionPoint(first):
+        together, sizes = list(range(len(rows))), list(first.operands)[1 : 1 + count]
+        whole = build.expand(joined, [*rows, build.static_sizes(joined)[1]], [together, [len(rows)]], sizes)
+    dynamic = iter(sizes)
+    counts = [next(dynamic) if size is None else size for size in rows]
+    for op in divisions:
+        source, sizes = graph.producer(op.operands[0]), list(op.operands)[1:]
+        assert source is not None
+        with op.location, ir.InsertionPoint(op):
+            offsets, taken, _ = graph.slicing(source)
+            part = build.sliced(whole, [*(0 for _ in rows), offsets[1]], [*counts, taken[1]])
+            groups = [*([i] for i in together), *reassociation(op)[1:]]
+            graph.replace(op, build.expand(part, build.static_sizes(op.results[0]), groups, sizes))

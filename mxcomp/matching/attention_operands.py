@@ -55,7 +55,7 @@ def _in_source(
 ) -> tuple[ir.Value, Stored] | None:
     """Returns the tensor that an operand is a slice of, if its rows are parts of rows there: IREE would copy them.
 
-    Of rows that the program counts these are all.
+    Where the program counts rows these are all, from the first one on.
     """
     expansion = graph.producer(value, "tensor.expand_shape")
     groups = [[i] for i in range(len(indices))] if expansion is None else reassociation(expansion)
@@ -66,13 +66,15 @@ def _in_source(
     there, counted = build.static_sizes(op.operands[0]), list(op.operands)[1:]
     known = [size or 1 for size in there]
     outermost = next((i for i, size in enumerate(sizes) if size != 1), len(sizes))
-    if sizes[outermost + 1 :] == known[outermost + 1 :] or None in there[outermost + 1 :] or set(strides) != {1}:
+    if sizes[outermost + 1 :] == known[outermost + 1 :] or set(strides) != {1}:
         return None
     if [each == build.DYNAMIC for each in (*offsets, *sizes)] != [False] * len(there) + [
         each is None for each in there
     ]:
         return None
-    if counted and (offsets[outermost] or Sizes().of_index(*counted) != Sizes().of(op.operands[0], outermost)):
+    dynamic = [i for i, size in enumerate(there) if size is None]
+    found = [(Sizes().of_index(size), Sizes().of(op.operands[0], i)) for size, i in zip(counted, dynamic, strict=True)]
+    if any(offsets[: max(dynamic, default=-1) + 1]) or any(one != other for one, other in found):
         return None
     shape = build.static_sizes(value)
     for (first, *inner), size in zip(groups, known, strict=True):

@@ -1,4 +1,6 @@
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-join-products)' | filecheck %s
+// Not those that are divided otherwise.
+// RUN: sed -E 's/\[2, (.t), 8, 128\]/[\1, 2, 8, 128]/; s/2x\?x8x128/?x2x8x128/g' %s | mxcomp-opt - --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-join-products)' | filecheck %s --check-prefix=APART
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-join-products{ukernels=none})' | filecheck %s --check-prefix=OFF
 
 #x = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
@@ -304,18 +306,28 @@ util.func public @many_rows(%x: tensor<64x16x32xf4E2M1FN>, %xs: tensor<64x16xf8E
   util.return %y0, %y1 : tensor<64x256xbf16>, tensor<64x64xbf16>
 }
 
-// Larger ones are worth it, of any number of rows on average.
+// Larger ones are worth it, of any number of rows on average. Rows that are divided into sequences alike are so in front
+// of slices.
 
 // CHECK-LABEL: util.func public @prompt(
 // CHECK: tensor.concat dim(0) {{.*}} -> tensor<6144x2048xi8>
 // CHECK: tensor.concat dim(0) {{.*}} -> tensor<6144x128xi8>
 // CHECK: linalg.generic {{.*}}mxcomp.scaled_matmul
 // CHECK: %[[Y:.+]] = linalg.generic {{.*}} ins({{.*}} : tensor<?x6144xf32>) outs({{.*}} : tensor<?x6144xbf16>)
-// CHECK: %[[Y0:.+]] = tensor.extract_slice %[[Y]][0, 0] [%[[M:.+]], 4096] [1, 1]
-// CHECK: %[[Y1:.+]] = tensor.extract_slice %[[Y]][0, 4096] [%[[M]], 1024] [1, 1]
-// CHECK: %[[Y2:.+]] = tensor.extract_slice %[[Y]][0, 5120] [%[[M]], 1024] [1, 1]
-// CHECK: util.return %[[Y0]], %[[Y1]], %[[Y2]]
-util.func public @prompt(%x: tensor<?x128x32xf4E2M1FN>, %xs: tensor<?x128xf8E8M0FNU>) -> (tensor<?x4096xbf16>, tensor<?x1024xbf16>, tensor<?x1024xbf16>) {
+// CHECK: %[[WHOLE:.+]] = tensor.expand_shape %[[Y]] {{\[\[}}0, 1], [2]] output_shape [2, %[[T:.+]], 6144]
+// CHECK: %[[Y0:.+]] = tensor.extract_slice %[[WHOLE]][0, 0, 0] [2, %[[T]], 4096] [1, 1, 1]
+// CHECK: %[[Z0:.+]] = tensor.expand_shape %[[Y0]] {{\[\[}}0], [1], [2, 3]] output_shape [2, %[[T]], 32, 128]
+// CHECK: %[[Y1:.+]] = tensor.extract_slice %[[WHOLE]][0, 0, 4096] [2, %[[T]], 1024] [1, 1, 1]
+// CHECK: %[[Z1:.+]] = tensor.expand_shape %[[Y1]]
+// CHECK: %[[Y2:.+]] = tensor.extract_slice %[[WHOLE]][0, 0, 5120] [2, %[[T]], 1024] [1, 1, 1]
+// CHECK: %[[Z2:.+]] = tensor.expand_shape %[[Y2]]
+// CHECK: util.return %[[Z0]], %[[Z1]], %[[Z2]]
+// APART-LABEL: util.func public @prompt(
+// APART: tensor.extract_slice %[[Y:.+]][0, 0] [%[[M:.+]], 4096] [1, 1]
+// APART: tensor.extract_slice %[[Y]][0, 4096] [%[[M]], 1024] [1, 1]
+// APART: tensor.extract_slice %[[Y]][0, 5120] [%[[M]], 1024] [1, 1]
+util.func public @prompt(%x: tensor<?x128x32xf4E2M1FN>, %xs: tensor<?x128xf8E8M0FNU>) -> (tensor<2x?x32x128xbf16>, tensor<2x?x8x128xbf16>, tensor<2x?x8x128xbf16>) {
+  %c2 = arith.constant 2 : index
   %zero = arith.constant 0.0 : f32
   %c0 = arith.constant 0 : index
   %m = tensor.dim %x, %c0 : tensor<?x128x32xf4E2M1FN>
@@ -388,5 +400,9 @@ util.func public @prompt(%x: tensor<?x128x32xf4E2M1FN>, %xs: tensor<?x128xf8E8M0
     %0 = arith.truncf %in : f32 to bf16
     linalg.yield %0 : bf16
   } -> tensor<?x1024xbf16>
-  util.return %y0, %y1, %y2 : tensor<?x4096xbf16>, tensor<?x1024xbf16>, tensor<?x1024xbf16>
+  %t = arith.divui %m, %c2 : index
+  %z0 = tensor.expand_shape %y0 [[0, 1], [2, 3]] output_shape [2, %t, 32, 128] : tensor<?x4096xbf16> into tensor<2x?x32x128xbf16>
+  %z1 = tensor.expand_shape %y1 [[0, 1], [2, 3]] output_shape [2, %t, 8, 128] : tensor<?x1024xbf16> into tensor<2x?x8x128xbf16>
+  %z2 = tensor.expand_shape %y2 [[0, 1], [2, 3]] output_shape [2, %t, 8, 128] : tensor<?x1024xbf16> into tensor<2x?x8x128xbf16>
+  util.return %z0, %z1, %z2 : tensor<2x?x32x128xbf16>, tensor<2x?x8x128xbf16>, tensor<2x?x8x128xbf16>
 }

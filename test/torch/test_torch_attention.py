@@ -259,9 +259,10 @@ class Columns(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_columns_of_dynamic_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batch", [1, 2])
+def test_columns_of_dynamic_rows(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     """Rotations and transposed values are one dispatch, and nothing is copied: bit for bit what it is otherwise."""
-    xs = [torch.randn(1, count, 512, generator=GENERATOR).bfloat16() for count in (33, 2, 130)]
+    xs = [torch.randn(batch, count, 512, generator=GENERATOR).bfloat16() for count in (33, 2, 130)]
     sizes = ({1: torch.export.Dim("tokens", max=512)},)
 
     def ran() -> tuple[int, list[tuple[np.ndarray, ...]]]:
@@ -271,7 +272,7 @@ def test_columns_of_dynamic_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     launches, found = ran()
     monkeypatch.setattr("mxcomp.packing.elementwise.fits", lambda values: False)
-    monkeypatch.setattr("mxcomp.matching.attention._in_source", lambda *_: None)
+    monkeypatch.setattr("mxcomp.matching.attention_operands._in_source", lambda *_: None)
     others, expected = ran()
     assert (launches, others) == (4, 7)
     for one, other in zip(found, expected, strict=True):
