@@ -30,8 +30,10 @@ STAGGERED = 8
 """The number of waves that are two on each SIMD, of which one is a phase behind."""
 _SLOTS = 4
 """The number of steps that LDS has for those: copies are waited for a whole step later."""
-MOST_STAGGERED = 320
-"""The sizes of a key and a value up to which LDS has so many."""
+_MOST_SPLIT = 320
+"""The sum of the sizes of a key and a value below which waves may share keys."""
+_LDS = 160 * 1024
+"""The bytes of LDS."""
 _BANKED = 16
 """The number of chunks of eight elements that all banks of LDS have."""
 
@@ -99,7 +101,7 @@ class Parameters:
         LDS has some KB more than keys and values.
         """
         is_even = self.size % (2 * DEPTH) == 0 and self.value_size % (2 * ROWS) == 0
-        return is_even and self.size + self.value_size < MOST_STAGGERED and (self.keys is None or self.keys > STEP)
+        return is_even and self.size + self.value_size < _MOST_SPLIT and (self.keys is None or self.keys > STEP)
 
     @property
     def is_staggered(self) -> bool:
@@ -145,7 +147,13 @@ class Parameters:
     @property
     def slots(self) -> int:
         """The number of rounds of which LDS has keys or values."""
-        return _SLOTS // self.splits if self.size + self.value_size <= MOST_STAGGERED else 2
+        return _SLOTS // self.splits if self.has_room else 2
+
+    @property
+    def has_room(self) -> bool:
+        """Whether LDS has room for as many rounds as staggered waves need, with unused copies behind the last row."""
+        elements = sum(each.elements for each in self.staged)
+        return _SLOTS // self.splits * elements * self.query.element_bytes <= _LDS
 
     @property
     def lds_bytes(self) -> int:

@@ -35,7 +35,6 @@ from mxcomp.ukernels import attention, attention_decode
 from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
-from mxcomp.ukernels.attention_prefill_parameters import MOST_STAGGERED
 from mxcomp.ukernels.builder import MOST_BYTES, MOST_ELEMENTS
 
 ATTENTION = "iree_linalg_ext.attention"
@@ -209,11 +208,14 @@ def _kernel(form: Form, target: Target) -> Attention:
     if known < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
     if heads is None or queries is None or not is_decode:
-        most = _WAVES if size + value_size <= MOST_STAGGERED else _WAVES[1:]
         is_dynamic, result = heads is None or queries is None, str(build.element(form.result))
         each_wave = int(_FEW * target.cus)
+        prefill = Prefill(
+            heads, queries, size, value_size, keys, scale, *stored, _WAVES[0], result, target.xcds, *others
+        )
+        most = _WAVES if prefill.has_room else _WAVES[1:]
         waves = next((each for each in most if is_dynamic or known >= each * each_wave), most[-1])
-        prefill = Prefill(heads, queries, size, value_size, keys, scale, *stored, waves, result, target.xcds, *others)
+        prefill = replace(prefill, waves=waves)
         _check_dynamic(prefill)
         if any(each.bytes > MOST_ELEMENTS * each.element_bytes for each in prefill.outputs):
             raise NotCoveredError(f"a result of more than {MOST_ELEMENTS} elements")

@@ -123,6 +123,7 @@ CASES: dict[str, Case] = {
     "batch, of heads": Case(mask="of heads", dynamic="ntl"),
     "batch, tokens": Case("gpt_oss", "window", "nt", tokens=True),
     "batch, keys": Case(mask="padding", dynamic="nl"),
+    "batch, large heads": Case(dynamic="n", size=144, value_size=160),
 }
 SIZES = (2, 40, 70), (3, 5, 130), (1, 130, 33), (3, 1, 1)
 

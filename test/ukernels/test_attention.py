@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,9 @@ from hypothesis import strategies as st
 
 import mxcomp
 from mxcomp.run.runtime import RunError
+from mxcomp.target import gfx950
+from mxcomp.ukernels.attention import Stored, Subscript
+from mxcomp.ukernels.attention_prefill import Prefill
 
 MODULE = (Path(__file__).parent / "attention.mlir.in").read_text()
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "i1": np.bool_}
@@ -206,6 +210,19 @@ def test_eight_waves(monkeypatch: pytest.MonkeyPatch, queries: int, mask: str) -
     case = Attention(1, 2, queries, 300, 128, mask=mask)
     assert "_m256_d128_" in str(case.program().report.attentions[0].ukernel)
     case.check()
+
+
+@pytest.mark.parametrize("waves", [8, 4, 2])
+def test_lds_has_room(waves: int) -> None:
+    """Keys and values of all sizes, with what waves copy behind the last row."""
+    row = Stored("bf16", (64, 64), (Subscript("l", 1, None), Subscript("d", 1, None)))
+    for size, value_size in itertools.product(range(16, 257, 16), repeat=2):
+        kernel = Prefill(4, 99, size, value_size, 99, 1.0, row, row, row, None, None, waves, "bf16", 8)
+        may_split = waves == 2 and kernel.may_split
+        kernels = [kernel, replace(kernel, waves=4, splits=2)] if may_split else [kernel]
+        for each in kernels if waves < 8 or kernel.has_room else []:
+            assert each.lds_bytes <= gfx950.TARGET.lds_bytes
+            assert not each.is_staggered or each.slots == 4
 
 
 CASES = {
