@@ -43,8 +43,9 @@ MOST_ROWS = 2 * COLUMNS
 """The largest number of queries that share a head of keys, which are in registers."""
 MOST_SPLITS = LANES
 """The largest number of parts: the combining kernel has a lane for each."""
-MOST_WAVES = 4
-"""The largest number of parts that a workgroup has all of: a wave for each SIMD."""
+MOST_WAVES, MOST_NARROW_WAVES = 4, 8
+"""The largest number of parts that a workgroup has all of: a wave for each SIMD, or, of narrow caches, of which a wave
+has fewer bytes on their way, two."""
 _PREFETCHED = 256
 """The sizes of a key and a value up to which two steps fit into registers."""
 _CHUNK, _PIECE, _QUAD = 8, 4, 4
@@ -304,13 +305,18 @@ class _Decode:
 
         def turn(step: Index, loaded: Values, carried: Values) -> list[Values]:
             ids = loaded[-2:] if self.table is not None else []
-            return [self._load(step + 1, ids), self._multiply(step, queries, loaded, carried)]
+            ahead = self._load(step + 1, ids)
+            builder.keep_loads()
+            builder.sched_barrier()
+            return [ahead, self._multiply(step, queries, loaded, carried)]
 
         def alone(step: Index, carried: Values) -> list[Values]:
             return [self._multiply(step, queries, self._load(step), carried)]
 
         if is_prefetched:
-            _, state = loop(self.count, turn, first or self._load(Index.of(0)), state)
+            first = first or self._load(Index.of(0))
+            builder.keep_loads()
+            _, state = loop(self.count, turn, first, state)
         else:
             (state,) = loop(self.count, alone, state)
         self._store(State.each(state, self.spec.fragments))

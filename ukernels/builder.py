@@ -62,6 +62,12 @@ def pinned(value: Index) -> Index:
     return Index.of(llvm.InlineAsmOp(i32_type(), [to_i32(value)], "", "=v,0", has_side_effects=True).res)
 
 
+def keep_loads() -> None:
+    """Keeps the loads in front of here: of those before a loop and those for its next turn LLVM would make one load, in
+    the turn that uses it."""
+    llvm.InlineAsmOp(None, [], "", "", has_side_effects=True)
+
+
 def lane_sum(of_wave: Index, of_lane: Index) -> Index:
     """Returns the sum of scalar values and a lane's own, computed here by one vector instruction.
 

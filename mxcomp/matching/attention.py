@@ -236,6 +236,8 @@ def _kernel(form: Form, target: Target) -> Attention:
     )
     result = str(build.element(form.result)) if is_alone else ""
     most_splits = attention_decode.MOST_WAVES if result else attention_decode.MOST_SPLITS
+    if result and key.stored.format and value.stored.format and group * queries * value_size <= _MOST_SUMS // 2:
+        most_splits = attention_decode.MOST_NARROW_WAVES
     splits = _splits(heads // group, keys, most_splits, _SPLITS * target.cus)
     decode = Decode(
         heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages, result
