@@ -11,10 +11,11 @@ As GPT-OSS stores them. All of it can be computed in the tile of the product (`m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from mxcomp.layout import GATE_AND_UP, LHS, LHS_SCALE
 from mxcomp.matching import blocks, quantiser, replacing, requantise_chains
@@ -23,12 +24,14 @@ from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
 from mxcomp.matching.storage import BITCASTS
-from mxcomp.mlir import graph
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import is_elementwise
 
 SLICE = "tensor.extract_slice"
 _STEP = len(GATE_AND_UP)
+_MOST_BITS = 32
+"""The most bits of an element of which a lane loads two as one integer."""
 NOT_ALONE = "hidden activations are not computed from gate and up alone"
 
 
@@ -86,6 +89,24 @@ def both(pair: tuple[ir.Value, ir.Value]) -> ir.Value:
     op = graph.producer(pair[0])
     assert op is not None
     return op.operands[0]
+
+
+def pairs(value: ir.Value) -> tuple[ir.Value, Callable[[ir.Value], ir.Value]]:
+    """Returns a tensor of integers, each a gate and its up, and how `value`, one of the two, is taken of them.
+
+    So a lane loads both at once. Slices IREE would copy, in a dispatch for each. Other values are returned themselves.
+    """
+    kind, first = ir.RankedTensorType(value.type), _first(value)
+    bits = getattr(kind.element_type, "width", None)
+    if first is None or bits is None or bits > _MOST_BITS:
+        return value, lambda element: element
+    half = ir.IntegerType.get_signless(bits)
+
+    def taken(pair: ir.Value) -> ir.Value:
+        moved = arith.ShRUIOp(pair, arith.ConstantOp(pair.type, first * bits).result).result
+        return arith.BitcastOp(kind.element_type, arith.TruncIOp(half, moved).result).result
+
+    return build.bitcast(both((value, value)), build.tensor_type(kind.shape, f"i{_STEP * bits}")), taken
 
 
 def _first(value: ir.Value) -> int | None:

@@ -114,7 +114,7 @@ def _row(line: int, given: Mapping[str, str | None]) -> Row | Fault:
     except ValueError:
         found = ",".join(values[name] for name in (*PUBLISHED, *PEERS))
         return Fault(line, f"{found}: expected numbers or nothing for {','.join((*PUBLISHED, *PEERS))}")
-    return Row(line, layer, (us[0], us[1]), (us[2], us[3]))
+    return Row(line, layer, (us[0], us[1]), (us[2], us[3]), quantises=layer.tokens == 1)
 
 
 def _unfit(layer: Layer) -> str:

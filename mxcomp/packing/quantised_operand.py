@@ -12,8 +12,8 @@ lane computes one block of 32:
     }
 
 IREE compiles that to 128-bit loads, v_cvt_scalef32_pk_* and 128-bit stores. In packed order the 32 elements of a scale
-are not contiguous if they have 8 bits: a lane stores its block in two halves (`half_blocks`). With many rows, except
-those of experts, or with MFMA of 32x32x64, the scales of such elements are computed in a separate dispatch. So are
+are not contiguous if they have 8 bits: a lane stores its block in two halves (`half_blocks`). With many rows, or with
+MFMA of 32x32x64, the scales of such elements are computed in a separate dispatch. So are
 scales that share no reduction with the elements, for example with largest magnitudes that are computed elsewhere: IREE
 tiles a single operation with its producers and consumers.
 """
@@ -32,6 +32,7 @@ from mxcomp.formats import UNLOADABLE
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
 from mxcomp.layout.inner_tiles import LANES
 from mxcomp.layout.swizzle import ROWS
+from mxcomp.matching import gates
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.elements import Index, UntraceableError
 from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside, is_repeated
@@ -42,7 +43,7 @@ from mxcomp.packing.packed_loops import LoopNest, OperandSize
 from mxcomp.packing.stored_operand import Dynamic
 
 _THREADS = 256
-_FEW_ROWS = 2048
+FEW_ROWS = 2048
 """The number of rows up to which one dispatch that stores blocks in two halves takes no longer than two, modelled."""
 
 
@@ -76,7 +77,12 @@ def pack(
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
-    elif together and _is_short(height, blocks_of) and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
+    elif (
+        together
+        and height is not None
+        and height <= FEW_ROWS
+        and (halved := half_blocks.of(nest, swizzle, scale_swizzle))
+    ):
         elements, scales = _dispatch(producer.nodes, halved.nest, [halved.elements, halved.scales], regions)
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
@@ -94,11 +100,6 @@ def _reductions(node: Node) -> set[Node]:
     below = (_reductions(operand) for operand in node.operands)
     found: set[Node] = set() if node.start is None else {node}
     return found.union(*below)
-
-
-def _is_short(height: int | None, blocks_of: Blocks | None) -> bool:
-    """Returns whether elements and scales are stored by one dispatch, although not block by block."""
-    return blocks_of is not None or (height is not None and height <= _FEW_ROWS)
 
 
 def _in_blocks(blocks: Blocks, step: int, size: OperandSize) -> OperandSize:
@@ -195,12 +196,12 @@ class Builder:
             value, loops = self._given[node.value]
             return _Value(value, inside, loops)
 
-        source, subscripts = _joined(node)
+        source, subscripts, element = _joined(node)
 
         def body(_: ir.Value) -> ir.Value:
             coordinates = nest.coordinates([linalg.IndexOp(i).result for i in range(nest.loops(inside))])
             position = [build.apply(nest.position(index), coordinates) for index in subscripts]
-            return tensor.ExtractOp(source, position).result
+            return element(tensor.ExtractOp(source, position).result)
 
         return self._generic(nest, inside, ir.RankedTensorType(node.value.type).element_type, [], body)
 
@@ -268,10 +269,11 @@ class Builder:
         )
 
 
-def _joined(node: Read) -> tuple[ir.Value, list[Index]]:
-    """Returns what is read, with neighbouring dimensions as one where they are parts of one subscript.
+def _joined(node: Read) -> tuple[ir.Value, list[Index], Callable[[ir.Value], ir.Value]]:
+    """Returns what is read, its subscripts, and how an element is made of what is there.
 
-    So heads of rows are contiguous also where IREE would not see that, and lanes load many of their elements at once.
+    Neighbouring dimensions are one where they are parts of one subscript: so heads of rows are contiguous also where
+    IREE would not see that, and lanes load many of their elements at once.
     """
     sizes = build.static_sizes(node.value)
     groups, joined = list[list[int]](), list[Index]()
@@ -286,7 +288,8 @@ def _joined(node: Read) -> tuple[ir.Value, list[Index]]:
                 pass
         groups.append([dim])
         joined.append(index)
-    return (node.value if len(groups) == len(sizes) else build.collapse(node.value, groups)), joined
+    source, element = gates.pairs(node.value)
+    return source if len(groups) == len(sizes) else build.collapse(source, groups), joined, element
 
 
 def _access(dims: Sequence[int], loops: int) -> ir.AffineMap:

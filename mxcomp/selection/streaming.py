@@ -7,7 +7,7 @@ from mxcomp.selection.times import SCALE_BITS
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.target import Target
 
-_TOGETHER = 2048
+TOGETHER = 2048
 """The number of rows up to which one dispatch computes elements of 8 bits and their scales."""
 
 _QUANTISING_US = {4: 0.3, 6: 0.3, 8: 1.9}
@@ -47,7 +47,7 @@ def normalising_us(sums: int, elements: float) -> float:
 def quantising_us(target: Target, rows: int, k: int, kind: str, source_bytes: float) -> float:
     """Returns µs of quantising rows of so many bytes an element."""
     bits = element_format(kind).bits
-    is_apart = bits > 6 and rows > _TOGETHER
+    is_apart = bits > 6 and rows > TOGETHER
     sizes = [source_bytes + (bits + SCALE_BITS) / 8, *[source_bytes + SCALE_BITS / 8] * is_apart]
     return _QUANTISING_US[bits] + sum(streaming_us(target, rows * k * size) for size in sizes)
 

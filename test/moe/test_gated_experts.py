@@ -329,6 +329,26 @@ def test_bad_input() -> None:
         mx.module(layer, *sizes)
 
 
+@pytest.mark.parametrize("case", every(3, [QUICK, SHORT, Case(F8, 2, inner=288, tokens=5)]), ids=str)
+def test_quantised_apart(case: Case) -> None:
+    """Hidden activations are one dispatch, which reads gate and up where they are."""
+    program = mxcomp.compile(case.module(), fuse_quantisers="off")
+    (found,) = program.run(*case.arguments)
+    assert (np.abs(found.astype(np.float64) - case.expected()) <= case.tolerance).all()
+    assert len(modelled(program.vmfb, case.arguments)) == 5 + 4
+
+
+@pytest.mark.slow
+def test_scales_in_a_dispatch_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 8 bits and many rows: hidden activations are two dispatches."""
+    monkeypatch.setattr("mxcomp.packing.quantised_operand.FEW_ROWS", 1)
+    case = Case(F8, 2, inner=288, tokens=5)
+    program = mxcomp.compile(case.module(), fuse_quantisers="off")
+    (found,) = program.run(*case.arguments)
+    assert (np.abs(found - case.expected()) <= case.tolerance).all()
+    assert len(modelled(program.vmfb, case.arguments)) == 6 + 4
+
+
 @pytest.mark.slow
 def test_other_ukernels() -> None:
     """Without those for it, gate and up are one product all the same, and what they make is quantised apart."""

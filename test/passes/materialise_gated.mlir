@@ -4,6 +4,9 @@
 // RUN: %python %S/inputs/gated_layer.py | mxcomp-opt - \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode{fuse-quantisers=on},mxcomp-fuse-consumers,mxcomp-materialise)' \
 // RUN:   | filecheck %s
+// RUN: %python %S/inputs/gated_layer.py | mxcomp-opt - \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode{fuse-quantisers=off},mxcomp-fuse-consumers,mxcomp-materialise,canonicalize)' \
+// RUN:   | filecheck %s --check-prefix=APART
 
 // Gate and up of experts are one product, computed transposed in tiles that have as much of both, and what is made of
 // them is quantised there, as the operand of down. Neither computes anything for blocks without an expert.
@@ -41,3 +44,10 @@
 // CHECK-SAME: mxcomp.skips_negative
 // CHECK-NOT: scaling_truncf
 // CHECK: return
+
+// In a dispatch of their own, hidden activations are computed from pairs of gate and up, without slices.
+// APART-LABEL: func.func @layer(
+// APART-NOT: [1, 1, 2]
+// APART: iree_tensor_ext.bitcast %{{.+}} : tensor<2x16x128xf32> -> tensor<2x16x64xi64>
+// APART: %[[PAIR:.+]] = tensor.extract %{{.+}} : tensor<32x64xi64>
+// APART: math.exp

@@ -43,14 +43,13 @@ def test_both_products_have_tiles_of_as_many_rows(types: tuple[str, str], ukerne
 def test_a_dispatch_between_products_is_counted(ukernels: Mapping[str, Ukernel]) -> None:
     pair = apart(LAYER, expected(LAYER, 16), 16, ukernels)
     assert pair is not None
-    *sliced, quantised = pair[0].others
+    (quantised,) = pair[0].others
     p = mi355x()
     hidden = 64 * 4 * 2880
     latency, per_byte = p.cold_latency / 2400, 1 / (p.hbm_terabytes * 1e6)
-    assert sliced == pytest.approx([p.launch_us + latency + hidden * 2 * 4 * per_byte] * 2, rel=0.01)
-    passing = p.launch_us + latency + hidden * (2 * 4 + 4.25 / 8) * per_byte
-    assert passing + latency < quantised < passing + latency + 1.5
-    assert pair[0].whole_us == pytest.approx(pair[0].us + sum(sliced) + quantised)
+    passing = p.launch_us + 2 * latency + hidden * (2 * 4 + 4.25 / 8) * per_byte
+    assert passing + 1 < quantised < passing + 2
+    assert pair[0].whole_us == pytest.approx(pair[0].us + quantised)
     low, high = pair[0].interval
     assert low < pair[0].whole_us < high
 
