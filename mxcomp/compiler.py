@@ -123,7 +123,7 @@ class Program:
                 kernels are followed as far as their addresses and branches go. Where these depend on what the program
                 computes, as with mixtures of experts, everything in front of them is computed after all if that takes
                 a minute or so, without checks; else `Profile.guessed` has the dispatches whose times are those of
-                other data.
+                other data. Where the program itself looks at what it computes, as in a loop, everything is computed.
 
         Raises InputError and RunError.
         """
@@ -140,7 +140,10 @@ class Program:
 
         if execute:
             return profiled(None, None)
-        found = profiled("timing", None)
+        try:
+            found = profiled("timing", None)
+        except runtime.RunError:  # the program looks at what it computes, to launch something else or to end
+            return profiled(None, "none")
         if not found.guessed or found.instructions_before > _COMPUTED:
             return found
         return found.with_data(profiled(None, "none", found.asked)) or profiled(None, "none")

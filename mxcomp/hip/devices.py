@@ -57,6 +57,7 @@ class Devices:
             Operation.GLOBAL: self._programs.variable,
             Operation.LAUNCH: self._launch,
             Operation.PEER: self._allocations.add_peer,
+            Operation.GUESS: self._guess,
         }
 
     def _configure(self, device: int, a: int, b: int, payload: bytes) -> Answer:
@@ -123,6 +124,12 @@ class Devices:
         if kernel not in self._launched:
             self._launched.add(kernel)
             _settle()
+        return 0, b""
+
+    def _guess(self, device: int, a: int, b: int, payload: bytes) -> Answer:
+        """Refuses what the program does by a result that is not computed, such as how often it repeats something."""
+        if self._settings is not None and self._settings.computes_less:
+            raise SimulationError("the program looks at a result, but not all is computed: profile while computing")
         return 0, b""
 
     def _prepare(self, kernel: Kernel, settings: Settings) -> None:

@@ -19,6 +19,7 @@ class Operation(IntEnum):
     GLOBAL = 7
     LAUNCH = 8
     PEER = 9
+    GUESS = 10
 
 
 class ErrorCode(IntEnum):

@@ -54,6 +54,11 @@ class Settings:
         files = {name: given[name] for name in ("profile", "timeline", "dump_operands", "report")}
         return cls(engine, _checks(given["checks"]), order, seed, most, asked=asked, **files)
 
+    @property
+    def computes_less(self) -> bool:
+        """Returns whether there are launches that are not executed."""
+        return self.engine == TIMING or bool(self.asked)
+
     def skips(self, launch: int) -> bool:
         """Returns whether nothing is to be done for a launch."""
         return bool(self.asked) and launch > self.asked[-1]

@@ -17,6 +17,7 @@ from test_routed_experts import QUICK as ROUTED
 
 import mxcomp
 from mxcomp.profiling import DispatchProfile, Profile
+from mxcomp.run.runtime import RunError
 from mxcomp.sim.timing.pictures import roofline
 from mxcomp.tools import run
 
@@ -152,6 +153,38 @@ def test_times_that_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "argument" in followed.guessed[0].depends
     assert json.loads(followed.to_json())["guessed"] == 1
     assert "1 depend on data that was not computed" in shown(followed)
+
+
+REPEATED = """
+func.func @main(%x: tensor<256xf32>, %n: tensor<1xi32>) -> tensor<256xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0 : i32
+  %done:2 = scf.while (%a = %x, %m = %n) : (tensor<256xf32>, tensor<1xi32>) -> (tensor<256xf32>, tensor<1xi32>) {
+    %left = tensor.extract %m[%c0] : tensor<1xi32>
+    %more = arith.cmpi sgt, %left, %zero : i32
+    scf.condition(%more) %a, %m : tensor<256xf32>, tensor<1xi32>
+  } do {
+  ^bb0(%a: tensor<256xf32>, %m: tensor<1xi32>):
+    %b = arith.mulf %a, %a : tensor<256xf32>
+    %one = arith.constant dense<1> : tensor<1xi32>
+    %k = arith.subi %m, %one : tensor<1xi32>
+    scf.yield %b, %k : tensor<256xf32>, tensor<1xi32>
+  }
+  return %done#0 : tensor<256xf32>
+}
+"""
+"""Squares, as often as a number on the device says."""
+
+
+def test_results_that_a_program_looks_at() -> None:
+    """What a program launches then is known only by computing."""
+    program = mxcomp.compile(REPEATED)
+    inputs = np.linspace(0, 1, 256, dtype=np.float32), np.array([2], np.int32)
+    computed = program.profile(*inputs, execute=True)
+    assert len(computed.dispatches) == 4
+    assert facts(program.profile(*inputs)) == facts(computed)
+    with pytest.raises(RunError, match="the program looks at a result"):
+        program.run(*inputs, engine="timing")
 
 
 def attention() -> tuple[mxcomp.Program, list[np.ndarray]]:

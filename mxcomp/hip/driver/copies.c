@@ -30,9 +30,15 @@ hipError_t mx_copy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
   hipError_t error = check(to, bytes, to_host, &target);
   if (error == hipSuccess) error = check(from, bytes, from_host, &source);
   if (error != hipSuccess) return error;
+  const uint8_t* marks = source.kind == MX_DEVICE_MEMORY ? mx_marks() + ((uint64_t)from - MX_BASE) : NULL;
+  // What the host is about to look at; results are copied elsewhere, and may be anything.
+  bool is_looked_at = target.kind == MX_HOST_MEMORY && mx_find(to, bytes, &target);
+  if (is_looked_at && marks && memchr(marks, 0, bytes))
+    error = mx_call(MX_GUESS, source.device, 0, 0, NULL, 0, NULL, NULL, 0);
+  if (error != hipSuccess) return error;
   memmove(to, from, bytes);
   if (target.kind == MX_DEVICE_MEMORY && source.kind == MX_DEVICE_MEMORY)
-    memmove(mx_marks() + ((uint64_t)to - MX_BASE), mx_marks() + ((uint64_t)from - MX_BASE), bytes);
+    memmove(mx_marks() + ((uint64_t)to - MX_BASE), marks, bytes);
   else
     mark(&target, to, bytes);
   return hipSuccess;

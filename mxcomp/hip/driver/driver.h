@@ -62,6 +62,7 @@ enum {
   MX_GLOBAL = 7,    // a: module, payload: name → address; size as uint64
   MX_LAUNCH = 8,    // a: function, payload: Launch and arguments
   MX_PEER = 9,      // a: device that is to access this one
+  MX_GUESS = 10,    // the host is going to look at what was never written
 };
 
 typedef struct {
