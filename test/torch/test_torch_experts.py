@@ -13,8 +13,6 @@ from safetensors.torch import save_file
 
 import mxcomp.torch
 from mxcomp.formats import pack_bits, quantise
-from mxcomp.torch import ScaledExperts
-from mxcomp.torch.values import array, quantised
 
 SIZES = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4,
@@ -225,22 +223,3 @@ def test_any_number_of_tokens_gives_the_same_type(dtype: torch.dtype) -> None:
     found, expected = program.module()(x, chosen, shares), experts(x, chosen, shares)
     assert found.dtype == expected.dtype == dtype
     assert (found - expected).abs().max() <= 2 * torch.finfo(torch.bfloat16).eps * expected.abs().max()
-
-
-@pytest.mark.slow
-def test_one_expert_of_one_token() -> None:
-    """It is taken as two halves: routing and two products are the only dispatches."""
-    torch.manual_seed(0)
-    sizes = (16, 512, 512), (16, 512, 256)
-    (gate_up, down), biases = (
-        [quantised(torch.randn(size), "E2M1", "even") for size in sizes],
-        [torch.randn(size[:2]).bfloat16() for size in sizes],
-    )
-    layer = ScaledExperts(gate_up, biases[0], down, biases[1], 1.7, 7.0)
-    given = torch.randn(1, 512).bfloat16(), torch.tensor([[11]]), torch.tensor([[0.7]]).bfloat16()
-    program = mxcomp.torch.compile(layer, given, strict=True)
-    (found,) = program.run(*map(array, given))
-    expected = layer(*given).float().numpy()
-    np.testing.assert_allclose(found.astype(np.float32), expected, atol=2**-7 * np.abs(expected).max())
-    assert [each.ukernel for each in program.report.matmuls] == ["mx_token_gate_up", "mx_token_down"]
-    assert not any("memcpy" in each.kernel for each in program.report.launches)
