@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 
 import mxcomp.torch
 from mxcomp.formats import pack_bits, quantise
+from mxcomp.torch import ScaledExperts
+from mxcomp.torch.values import array, quantised
 
 SIZES = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4,
@@ -223,3 +225,33 @@ def test_any_number_of_tokens_gives_the_same_type(dtype: torch.dtype) -> None:
     found, expected = program.module()(x, chosen, shares), experts(x, chosen, shares)
     assert found.dtype == expected.dtype == dtype
     assert (found - expected).abs().max() <= 2 * torch.finfo(torch.bfloat16).eps * expected.abs().max()
+
+
+class Scaled(torch.nn.Module):
+    """Experts whose result is multiplied by a number of the program's."""
+
+    def __init__(self, experts: torch.nn.Module) -> None:
+        super().__init__()
+        self.experts = experts
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        return self.experts(x, ids, weights) * number
+
+
+@pytest.mark.slow
+def test_a_number_behind_experts_of_one_token() -> None:
+    """The kernel does not compute what reads one element: IREE drops its dimension, and with it the kernel."""
+    torch.manual_seed(0)
+    sizes = (16, 512, 512), (16, 512, 256)
+    (gate_up, down), biases = (
+        [quantised(torch.randn(size), "E2M1", "even") for size in sizes],
+        [torch.randn(size[:2]).bfloat16() for size in sizes],
+    )
+    layer = Scaled(ScaledExperts(gate_up, biases[0], down, biases[1], 1.7, 7.0))
+    weights = torch.tensor([[0.4, 0.3]]).bfloat16()
+    given = torch.randn(1, 512).bfloat16(), torch.tensor([[11, 3]]), weights, torch.tensor([0.5]).bfloat16()
+    program = mxcomp.torch.compile(layer, given, strict=True)
+    (found,) = program.run(*map(array, given), engine="fast")
+    expected = layer(*given).float().numpy()
+    np.testing.assert_allclose(found.astype(np.float32), expected, atol=2**-7 * np.abs(expected).max())
+    assert [each.ukernel for each in program.report.matmuls] == ["mx_token_gate_up", "mx_token_down"]
