@@ -223,8 +223,7 @@ def test_constants_need_no_work_at_load_time(spelling: Callable[[str], str]) -> 
     "matmul", quick_if(lambda matmul: matmul in (EXACT, NARROW), [EXACT, PADDED, DYNAMIC, NARROW]), ids=str
 )
 def test_our_ukernel_is_used(matmul: Matmul) -> None:
-    """By default one over inner tiles, which may load straight into registers; IREE's generated code uses shared
-    memory."""
+    """The default one is over inner tiles and may load straight into registers; code that IREE generates has LDS."""
     configured = in_phases(source(matmul)).phases["executable-configurations"].decode()
     program, _ = built(matmul)
     name = program.report.matmuls[0].ukernel

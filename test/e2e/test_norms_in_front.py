@@ -156,7 +156,7 @@ def check(case: Case, seed: int = 0) -> None:
     ids=str,
 )
 def test_rows_that_are_packed(case: Case) -> None:
-    """One dispatch of more than four rows normalises, quantises and packs them, in units with zeros behind the last."""
+    """One dispatch of more than four rows normalises, quantises and packs them, in inner tiles, with zeros behind."""
     packed, apart = (program(case, returns_norm=reads, fuse_quantisers="off") for reads in (False, True))
     assert len(packed.report.launches) == len(apart.report.launches) - 1
     exact, drawn = (arguments(case, 0, is_exact) for is_exact in (True, False))

@@ -340,7 +340,7 @@ def test_quantised_apart(case: Case) -> None:
 
 @pytest.mark.slow
 def test_scales_in_a_dispatch_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 8 bits and many rows: hidden activations are two dispatches."""
+    """Hidden activations of 8 bits and many rows are quantised in two dispatches."""
     monkeypatch.setattr("mxcomp.packing.quantised_operand.FEW_ROWS", 1)
     case = Case(F8, 2, inner=288, tokens=5)
     program = mxcomp.compile(case.module(), fuse_quantisers="off")

@@ -121,7 +121,7 @@ def test_shapes_and_ukernels(case: Grouped, ukernels: str) -> None:
 
 @pytest.mark.parametrize("block_m", [16, pytest.param(64, marks=pytest.mark.slow)])
 def test_an_inner_size_of_256(block_m: int) -> None:
-    """Gathered as half units, which 256 fills."""
+    """Gathered as half inner tiles, which 256 fills."""
     case = Grouped(TYPES[0], block_m, n=256, k=256)
     program = mxcomp.compile(case.module(), ukernels="fastest")
     (matmul,) = program.report.matmuls

@@ -46,7 +46,7 @@ FORMS = {"sdpa": 3, "sdpa of all heads": 1, "spelled": 3}
 MASKS = {"truth": 3, "numbers": 2}
 CACHES = {"index_copy": 3, "index_put": 2, "where": 2, "pages": 2, "rolled": 0.7, "": 2}
 FORMATS = {"": 3, "E4M3": 1.5, "E5M2": 0.7, "MX E4M3": 1, "MX E5M2": 0.5, "MX E2M1": 1.5, "MX E2M3": 0.2}
-"""Of caches: as they are computed, or narrow, with a scale for each block in MX formats."""
+"""The formats of caches: as rows are computed, or narrow, with a scale for each block in MX formats."""
 FLOAT8 = {"E4M3": torch.float8_e4m3fn, "E5M2": torch.float8_e5m2}
 KINDS = {dtype: element_format(name).mlir_type for name, dtype in FLOAT8.items()}
 PAGES = {8: 0.5, 16: 2, 32: 1}

@@ -123,7 +123,7 @@ def _launched(program: mxcomp.Program, given: Sequence[np.ndarray]) -> int:
     ids=str,
 )
 def test_apart(left: Mapping[str, int]) -> None:
-    """Where something else reads the result, heads are no whole K tiles, or rows are more than a unit; or rows of a
-    batch fill no units."""
+    """Where something else reads the result, heads are no whole K tiles, or rows are more than an inner tile; or
+    rows of a batch fill none."""
     program, _ = compiled(**left)
     assert len(program.report.launches) > 2

@@ -36,8 +36,8 @@ TYPICAL = (
     "m64_n128_k256_single_wave",
     "n32_k512_max_m2",
 )
-"""By default: waves that share fragments; rows and columns of several waves; the largest; a single wave; half inner
-tiles; two rows."""
+"""The tiles that run by default: waves that share fragments; rows and columns of several waves; the largest; a single
+wave; half inner tiles; two rows."""
 
 
 def name(tile: family.Tile, lhs: str = "f4E2M1FN", rhs: str = "f4E2M1FN") -> str:
@@ -50,7 +50,7 @@ def types_of(tile: family.Tile) -> tuple[str, str]:
 
 
 def of(size: str, *types: str) -> str:
-    """Of that M and N, in whole inner tiles unless `size` says more, and of several waves."""
+    """Returns the kernel of that M and N: in whole inner tiles and of several waves, unless `size` says more."""
     (tile,) = [tile for tile in UNITS if tile.pattern.endswith(f"_{size}" if "_k" in size else f"_{size}_k512")]
     return name(tile, *types)
 
@@ -113,7 +113,7 @@ def test_few_k_tiles(size: str, k: int) -> None:
 
 
 @pytest.mark.parametrize(("k", "is_half"), [(256, True), (288, False), (1280, True)])
-def test_half_units_are_taken(k: int, is_half: bool) -> None:
+def test_half_inner_tiles_are_taken(k: int, is_half: bool) -> None:
     """Where whole ones would be padded by half of one; what is chosen is right."""
     shaped = Shaped(100, 300, k)
     program = mxcomp.compile(shaped.text(), ukernels="fastest")
@@ -123,7 +123,7 @@ def test_half_units_are_taken(k: int, is_half: bool) -> None:
     assert shaped.error(result) <= shaped.bound
 
 
-def test_half_units_of_a_dynamic_m() -> None:
+def test_half_inner_tiles_of_a_dynamic_m() -> None:
     """Kernels for ranges of M all take the same inner tiles."""
     program = mxcomp.compile(Shaped(16, 7168, 3840, dynamic="m").text(), ukernels="fastest", compile_to="input")
     (matmul,) = program.report.matmuls
@@ -154,7 +154,7 @@ def test_versions_share_units() -> None:
     ],
     ids=lambda value: str(value) if isinstance(value, Shaped) else "",
 )
-def test_half_units_are_not_taken(shaped: Shaped, reason: str) -> None:
+def test_half_inner_tiles_are_not_taken(shaped: Shaped, reason: str) -> None:
     """By name neither, for other K."""
     program = mxcomp.compile(shaped.text(), ukernels=of("m16_n32_k256_single_wave"), compile_to="input")
     (matmul,) = program.report.matmuls

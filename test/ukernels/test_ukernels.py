@@ -33,7 +33,7 @@ PLAIN = [each for kind in PLAIN_KINDS for each in kind.INSTANCES]
 INSTANCES = [each for each in PLAIN if each.elements in PAIRS and not each.tile.lhs_row_major]
 NAMES = [*(path.stem for path in FILES), *(instance.name for instance in INSTANCES)]
 BY_DEFAULT = ("m256_n256_k512", "m16_n32_k256_single_wave")
-"""Of the tiles over inner tiles, with 4-bit elements."""
+"""The tiles over inner tiles that run by default, with 4-bit elements."""
 MODULE = Template((HERE / "matmul.mlir.in").read_text())
 GOLDEN = HERE / "golden.json"
 

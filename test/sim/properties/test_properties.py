@@ -63,7 +63,7 @@ def test_corners_of_approximations(name: str) -> None:
 
 @pytest.mark.parametrize("kind", modifiers.cases())
 def test_modifiers(kind: str) -> None:
-    """With all lanes, or with some, by chance."""
+    """Modifiers act in all lanes, or in some that are drawn."""
     found = []
     for number, (i, row) in enumerate(modifiers.cases()[kind]):
         assert unsupported(i) is None, i
