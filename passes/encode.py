@@ -27,8 +27,8 @@ from mxcomp.matching.decision import DATA_TILED, decide
 from mxcomp.mlir import attributes, build
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.options import Options
-from mxcomp.plans import tuned
 from mxcomp.plans.context import Context
+from mxcomp.selection import tuned
 
 OPTIONS = ("data-tiling", "ukernels", "ukernel-dir", "reference", "tuned", "versions", "fuse-quantisers")
 

@@ -15,8 +15,8 @@ from iree.compiler import ir
 
 from mxcomp.matching.decision import SCALED_MATMUL
 from mxcomp.mlir import attributes, graph
-from mxcomp.plans.context import Choice, Context
-from mxcomp.plans.plan import Plan
+from mxcomp.plans.context import Context
+from mxcomp.plans.plan import Choice, Plan
 
 __all__ = ["PLANS", "Plan", "choose", "from_entries", "plan_of", "plans_below"]
 

@@ -11,11 +11,11 @@ from iree.compiler import ir
 from mxcomp.errors import InternalError
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
+from mxcomp.matching.decision import Decision
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.options import Options
 from mxcomp.packing.packer import Packer
 from mxcomp.packing.runtime_sizes import RuntimeSizes
-from mxcomp.plans.plan import Plan
 from mxcomp.target import Target
 
 
@@ -72,7 +72,7 @@ class Building:
 
     module: ir.Operation
     options: Options
-    plans: dict[int, tuple[ir.Operation, Plan]]
+    plans: dict[int, tuple[ir.Operation, Decision]]
     packer: Packer = field(init=False)
     waiting: dict[int, tuple[Any, Matmul]] = field(default_factory=dict)
     """The plans of matmuls that are built together with another one, and their packed operands, by number."""

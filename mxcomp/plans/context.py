@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
@@ -21,11 +20,8 @@ from mxcomp.matching.storage import is_gathered
 from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
-from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.registry import Registry
-
-if TYPE_CHECKING:
-    from mxcomp.plans.tuned import Entry, Table
+from mxcomp.selection.tuned import Entry, Table
 
 
 @dataclass(frozen=True)
@@ -145,43 +141,3 @@ def _experts(op: ir.Operation, problem: Problem, options: Options) -> int | None
     if not problem.batch or gather is None or gather.leading != 1 or options.reference or not options.reads_in_place:
         return None
     return build.static_sizes(gather.source)[0]
-
-
-class Choice:
-    """The plans of all matmuls so far, and what was noted against others."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.plans = [Plan() for _ in context.sites]
-        self.joined = set[int]()
-        """Matmuls that have a plan together with others, so that none is sought for them alone."""
-        self._objections = [dict[type[Plan], str]() for _ in context.sites]
-
-    def sites(self, kind: type[Plan]) -> Iterator[Site]:
-        """Returns the matmuls that a plan may be proposed for."""
-        for site in self.context.sites:
-            is_tuned = kind.is_open and self.context.entry(site)[0] is not None
-            if site.index not in self.joined and not is_tuned:
-                yield site
-
-    def take(self, site: Site, kind: type[Plan], found: Proposal | str) -> None:
-        """Takes a proposal if it is cheaper than the current plan; remembers what is noted against it."""
-        if isinstance(found, Proposal) and found.is_cheaper:
-            self.plans[site.index] = found.plan
-        elif reason := found if isinstance(found, str) else kind.slower(found):
-            self._objections[site.index][kind] = reason
-
-    def join(self, site: Site, plan: Plan) -> None:
-        """Takes a plan that a matmul shares with others."""
-        self.plans[site.index] = plan
-        self.joined.add(site.index)
-
-    def decided(self) -> list[Plan]:
-        """Returns all plans with their numbers, and the notes against those that were not chosen."""
-        found = []
-        for site, plan, objections in zip(self.context.sites, self.plans, self._objections, strict=True):
-            _, objection = self.context.entry(site, site.index in self.joined)
-            others = [reason for kind, reason in objections.items() if not isinstance(plan, kind)]
-            note = "; ".join(filter(None, (plan.note, objection, *others))) or None
-            found.append(replace(plan, index=site.index, note=note))
-        return found

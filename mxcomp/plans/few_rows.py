@@ -18,11 +18,11 @@ from mxcomp.layout.inner_tiles import INNER_ROWS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
 from mxcomp.options import FASTEST, OFF, ON
-from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
-from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.plans.plan import Choice, Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.selection.quantising import separate_us, takes, times
 from mxcomp.ukernels import quantising

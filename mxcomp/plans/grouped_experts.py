@@ -12,7 +12,8 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.matching import gates
 from mxcomp.options import AUTO, FASTEST
 from mxcomp.plans import by_id
-from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.plans.context import Context, Site
+from mxcomp.plans.plan import Choice
 from mxcomp.plans.requantised import Requantised, is_asked_for
 from mxcomp.selection.layers import better, us_of, ways
 from mxcomp.ukernels import gating

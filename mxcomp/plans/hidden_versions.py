@@ -19,14 +19,14 @@ from mxcomp.layout.problem import Problem
 from mxcomp.mlir import build
 from mxcomp.packing.packer import part_location
 from mxcomp.plans.building import Building
-from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.dual_versions import is_packed_alike
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.joint import Joint, Pair
 from mxcomp.plans.multi_m import OF_VERSIONS, MultiM
 from mxcomp.plans.packed_hidden import Found, Match, PackedHidden, is_plain
-from mxcomp.plans.plan import Plan
+from mxcomp.plans.plan import Choice, Plan
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import versions

@@ -36,11 +36,11 @@ from mxcomp.packing.packer import Packing
 from mxcomp.packing.result_tiles import EPILOGUE
 from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans.building import Building, Matmul
-from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, fused_norm_us, own_norm_us
 from mxcomp.plans.joint import Joint, Pair, joined_in
-from mxcomp.plans.plan import Plan
+from mxcomp.plans.plan import Choice, Plan
 from mxcomp.plans.split_k import SplitK
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
@@ -115,11 +115,10 @@ class PackedHidden(Joint):
                 each, plan = building.plans[index]
                 assert isinstance(plan, PackedHidden)
                 building.plans[index] = each, replace(plan.instead, index=index)
-        _, plan = building.plans[both[0]]
-        if plan == self:
+        if building.plans[both[0]][1] == self:
             super().build(op, building)
         else:
-            plan.build(op, building)
+            replace(self.instead, index=self.index).build(op, building)
 
     def _objection(self, building: Building) -> str:
         pair = joined_in(self.index or 0, self, building)

@@ -1,4 +1,4 @@
-"""The base class of plans: a way of computing a scaled matmul.
+"""The base class of plans, a way of computing a scaled matmul, and the choice among them.
 
 One plan is one class in one file of this room, and one line in the table of `mxcomp.plans`. Its fields are the entries
 of the attribute `mxcomp.scaled_matmul`, so what is decided once travels with the operation.
@@ -6,9 +6,9 @@ of the attribute `mxcomp.scaled_matmul`, so what is decided once travels with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from iree.compiler import ir
 
@@ -19,12 +19,10 @@ from mxcomp.matching.decision import PLAIN, Decision
 from mxcomp.matching.operands import warning_of
 from mxcomp.options import Options
 from mxcomp.packing.result_tiles import Launch
+from mxcomp.plans.building import Building
+from mxcomp.plans.context import Context, Site
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.limits import limits
-
-if TYPE_CHECKING:
-    from mxcomp.plans.building import Building
-    from mxcomp.plans.context import Choice, Context, Site
 
 
 @dataclass(frozen=True)
@@ -157,3 +155,43 @@ class Launched(Plan, Launch):
         if found is None:
             return left_to_iree(f"an operand or the result exceeds {max_bytes} bytes", problem)
         return replace(self, limits=found | ({"bytes": max_bytes} if problem.m is problem.n is None else {}))
+
+
+class Choice:
+    """The plans of all matmuls so far, and what was noted against others."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.plans = [Plan() for _ in context.sites]
+        self.joined = set[int]()
+        """Matmuls that have a plan together with others, so that none is sought for them alone."""
+        self._objections = [dict[type[Plan], str]() for _ in context.sites]
+
+    def sites(self, kind: type[Plan]) -> Iterator[Site]:
+        """Returns the matmuls that a plan may be proposed for."""
+        for site in self.context.sites:
+            is_tuned = kind.is_open and self.context.entry(site)[0] is not None
+            if site.index not in self.joined and not is_tuned:
+                yield site
+
+    def take(self, site: Site, kind: type[Plan], found: Proposal | str) -> None:
+        """Takes a proposal if it is cheaper than the current plan; remembers what is noted against it."""
+        if isinstance(found, Proposal) and found.is_cheaper:
+            self.plans[site.index] = found.plan
+        elif reason := found if isinstance(found, str) else kind.slower(found):
+            self._objections[site.index][kind] = reason
+
+    def join(self, site: Site, plan: Plan) -> None:
+        """Takes a plan that a matmul shares with others."""
+        self.plans[site.index] = plan
+        self.joined.add(site.index)
+
+    def decided(self) -> list[Plan]:
+        """Returns all plans with their numbers, and the notes against those that were not chosen."""
+        found = []
+        for site, plan, objections in zip(self.context.sites, self.plans, self._objections, strict=True):
+            _, objection = self.context.entry(site, site.index in self.joined)
+            others = [reason for kind, reason in objections.items() if not isinstance(plan, kind)]
+            note = "; ".join(filter(None, (plan.note, objection, *others))) or None
+            found.append(replace(plan, index=site.index, note=note))
+        return found

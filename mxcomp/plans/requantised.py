@@ -29,14 +29,13 @@ from mxcomp.packing.packer import Packing, part_location
 from mxcomp.packing.requantised_result import Requantisation
 from mxcomp.packing.result_tiles import ONE_WAVE_PER_EU, UNROLL
 from mxcomp.packing.runtime_sizes import TileCounts
-from mxcomp.plans import split_k
 from mxcomp.plans.building import Building, Matmul
-from mxcomp.plans.context import Choice, Context, Site
+from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import order_of
-from mxcomp.plans.plan import Plan, left_to_iree
+from mxcomp.plans.plan import Choice, Plan, left_to_iree
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
-from mxcomp.selection import streaming, times
+from mxcomp.selection import split_k, streaming, times
 from mxcomp.selection.quantising import separate_us
 from mxcomp.selection.ranking import candidate, fastest
 from mxcomp.selection.times import RESULT, TRANSPOSED

@@ -32,8 +32,8 @@ from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.packer import part_location
 from mxcomp.plans import by_id
 from mxcomp.plans.building import Building, Matmul
-from mxcomp.plans.context import Choice, Site
-from mxcomp.plans.plan import Plan
+from mxcomp.plans.context import Site
+from mxcomp.plans.plan import Choice, Plan
 from mxcomp.plans.tiled import Tiled
 from mxcomp.selection.layers import better, token_ways, us_of
 from mxcomp.target import Target

@@ -81,6 +81,25 @@ class ScaledMatmul:
     name: str | None = None
 
 
+@dataclass
+class Attention:
+    """One attention that was kept as a single operation. Sizes are None where dynamic; `heads` are those of queries, in
+    all batches.
+
+    `ukernel` is the kernel of ours that computes it, `reason` why it is left to IREE's.
+    """
+
+    location: str
+    name: str | None = None
+    heads: int | None = None
+    queries: int | None = None
+    keys: int | None = None
+    size: int | None = None
+    value_size: int | None = None
+    ukernel: str | None = None
+    reason: str | None = None
+
+
 class Reported(msgspec.Struct):
     """The fields of a report that are read."""
 

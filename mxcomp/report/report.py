@@ -20,33 +20,15 @@ from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.graph import location_name, location_text
 from mxcomp.plans import plans_below
 from mxcomp.profiling.launches import Launch
-from mxcomp.profiling.reports import KernelVersion, ScaledMatmul
+from mxcomp.profiling.reports import Attention, KernelVersion, ScaledMatmul
 from mxcomp.report import kernel_operands, table
+from mxcomp.support import tables
 from mxcomp.weights.manifest import Manifest
 
 _KERNEL = re.compile(r"\bmx_\w+")
 """Matches the ukernel that the note of a matmul names: one that quantises or dequantises its operands itself."""
 
 _DISPATCH_NAME = re.compile(r'"mxcomp\.(?P<index>\d+)\.(?P<part>\w+)"')
-
-
-@dataclass
-class Attention:
-    """One attention that was kept as a single operation. Sizes are None where dynamic; `heads` are those of queries, in
-    all batches.
-
-    `ukernel` is the kernel of ours that computes it, `reason` why it is left to IREE's.
-    """
-
-    location: str
-    name: str | None = None
-    heads: int | None = None
-    queries: int | None = None
-    keys: int | None = None
-    size: int | None = None
-    value_size: int | None = None
-    ukernel: str | None = None
-    reason: str | None = None
 
 
 @dataclass
@@ -175,4 +157,9 @@ class Report:
 
     def print(self, stream: TextIO, width: int | None = None) -> None:
         """Prints a table for people, as wide as the terminal; without one, `width` or 140 columns."""
-        table.show(self, stream, width)
+        width = width or tables.width_of(stream)
+        table.show(self.matmuls, f"scaled matmuls for {self.target}", stream, width)
+        warnings = (f"warning: {line}" for line in (*filter(None, (self.fallback,)), *self.left_out))
+        floats = (f"in floats: {line}" for line in table.floats_lines(self.floats))
+        for line in (*table.attention_lines(self.attentions), *warnings, *floats):
+            tables.say(stream, line, width)

@@ -6,16 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from mxcomp.layout import layout_from
 from mxcomp.matching.decision import PLAIN
+from mxcomp.profiling.reports import Attention, ScaledMatmul
 from mxcomp.support import tables
 from mxcomp.support.tables import Column
-
-if TYPE_CHECKING:
-    from mxcomp.profiling.reports import ScaledMatmul
-    from mxcomp.report.report import Attention, Report
 
 _TABLE_COLUMNS = 120
 """The width below which a terminal gets a few lines for each matmul in place of a row."""
@@ -79,30 +76,21 @@ def _names(ukernels: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def show(report: Report, stream: TextIO, width: int | None = None) -> None:
-    """Prints the report to `stream`, as wide as its terminal is, or as `width` says. Repeated layers are printed
-    once."""
-    width = width or tables.width_of(stream)
-    title, common = f"scaled matmuls for {report.target}", tables.prefix([m.name for m in report.matmuls if m.name])
-    groups = _groups(report.matmuls)
+def show(matmuls: Sequence[ScaledMatmul], title: str, stream: TextIO, width: int) -> None:
+    """Prints matmuls to `stream`, as a table where it is wide enough. Repeated layers are printed once."""
+    common, groups = tables.prefix([m.name for m in matmuls if m.name]), _groups(matmuls)
     if width >= _TABLE_COLUMNS:
         rows = [(name.removeprefix(common), *_cells(matmul)) for name, matmul in groups]
         tables.show(stream, _COLUMNS, rows, title, f"modules are those of {common[:-1]}" if common else "", width)
-    else:
-        tables.say(stream, title, width)
-        for name, matmul in groups:
-            tables.say(stream, name.replace("\n", " "), width)
-            for line in _lines(matmul):
-                tables.say(stream, line, width, "  ")
-    for line in _attention_lines(report.attentions):
-        tables.say(stream, line, width)
-    for line in (*filter(None, (report.fallback,)), *report.left_out):
-        tables.say(stream, f"warning: {line}", width)
-    for line in floats_lines(report.floats):
-        tables.say(stream, f"in floats: {line}", width)
+        return
+    tables.say(stream, title, width)
+    for name, matmul in groups:
+        tables.say(stream, name.replace("\n", " "), width)
+        for line in _lines(matmul):
+            tables.say(stream, line, width, "  ")
 
 
-def _attention_lines(attentions: Sequence[Attention]) -> list[str]:
+def attention_lines(attentions: Sequence[Attention]) -> list[str]:
     """Returns how attention was compiled, with one line for layers that differ only in their numbers."""
     groups = Counter(
         (_NUMBER.sub("*", each.name) if each.name else short_location(each.location), _attention_sizes(each),

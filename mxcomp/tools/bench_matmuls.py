@@ -17,9 +17,8 @@ from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.measuring import pictures, records
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import FASTEST, Options
-from mxcomp.plans import split_k
 from mxcomp.registry import Registry
-from mxcomp.selection import times
+from mxcomp.selection import split_k, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MEASURED, MODELLED, Key
 from mxcomp.sim.timing import rows as table

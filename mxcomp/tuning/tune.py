@@ -12,8 +12,8 @@ from iree.compiler import ir
 
 from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.options import Options
-from mxcomp.plans import split_k
 from mxcomp.registry import Registry
+from mxcomp.selection import split_k
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.tuned_lines import MODELLED, Key, Line
 from mxcomp.target import get_target

@@ -15,9 +15,8 @@ from mxcomp.errors import InputError
 from mxcomp.layout.problem import Problem
 from mxcomp.measuring.subject import Subject
 from mxcomp.options import Options
-from mxcomp.plans import tuned
 from mxcomp.registry import Registry
-from mxcomp.selection import tuned_lines
+from mxcomp.selection import tuned, tuned_lines
 from mxcomp.selection.tuned_lines import COLUMNS, Key, Line
 from mxcomp.target import get_target
 

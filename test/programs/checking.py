@@ -26,13 +26,13 @@ from themes import Function
 import mxcomp
 from mxcomp.errors import InputError, MxcompError
 from mxcomp.options import AUTO, ON, Options
-from mxcomp.plans import split_k
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plugin.emit import emit_plugin
 from mxcomp.report import Report
 from mxcomp.run import runtime
 from mxcomp.run.resident import Resident
 from mxcomp.run.runtime import RunError
+from mxcomp.selection import split_k
 from mxcomp.sim.schedule import ORDERS
 from mxcomp.target import get_target
 from mxcomp.weights import checkpoint

@@ -13,9 +13,8 @@ from pathlib import Path
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.options import Options
-from mxcomp.plans import split_k
 from mxcomp.registry import Registry, Ukernel
-from mxcomp.selection import tuned_lines
+from mxcomp.selection import split_k, tuned_lines
 from mxcomp.selection.tuned_lines import ANY, Fault, Key, Line
 
 
