@@ -37,13 +37,13 @@ from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
 from mxcomp.ukernels.normalised_rows import row_types, with_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, STEPS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, SIMDS, STEPS
 
 MOST_ROWS = 2 * COLUMNS
 """The largest number of queries that share a head of keys, which are in registers."""
 MOST_SPLITS = LANES
 """The largest number of parts: the combining kernel has a lane for each."""
-MOST_WAVES, MOST_NARROW_WAVES = 4, 8
+MOST_WAVES, MOST_NARROW_WAVES = SIMDS, 2 * SIMDS
 """The largest number of parts that a workgroup has all of: a wave for each SIMD, or, of narrow caches, of which a wave
 has fewer bytes on their way, two."""
 _PREFETCHED = 256

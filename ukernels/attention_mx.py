@@ -39,13 +39,13 @@ from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, lea
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.softmax import LOWEST, exp2, maximum, number, of_column, splat, swapped, tree
-from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
+from mxcomp.ukernels.waves import BEYOND, INNER_PIECES, SIMDS
 
 NEIGHBOURS = 16
 """The number of neighbouring elements of a value that a lane has."""
 SIZES = GROUPS * NEIGHBOURS
 """Values are a multiple of so many."""
-STAGGERED = 8
+STAGGERED = 2 * SIMDS
 """The number of waves that are two on each SIMD, of which one is a phase behind."""
 _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""

@@ -14,7 +14,7 @@ from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import LANE, Reach, Stored, Subscript, kept
 from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import Index
-from mxcomp.ukernels.waves import BLOCK, INNER_ROWS, LANES
+from mxcomp.ukernels.waves import BLOCK, INNER_ROWS, LANES, SIMDS
 
 ROWS, DEPTH = 32, 16
 """The rows and columns of a fragment, and the elements that a matrix instruction takes along the third size."""
@@ -26,14 +26,10 @@ STEP, FRAGMENTS = 64, 2
 """The number of keys of a step, and of fragments of its scores."""
 QUADS = STEP // DEPTH
 """The number of factors of the second product that a lane's powers of a step are."""
-STAGGERED = 8
+STAGGERED = 2 * SIMDS
 """The number of waves that are two on each SIMD, of which one is a phase behind."""
-_SLOTS = 4
-"""The number of steps that LDS has for those: copies are waited for a whole step later."""
-_MOST_SPLIT = 320
-"""The sum of the sizes of a key and a value below which waves may share keys."""
-_LDS = 160 * 1024
-"""The bytes of LDS."""
+_SLOTS, _LEAST_SLOTS = 4, 2
+"""The number of steps that LDS has for those: copies are waited for a whole step later; and the least for others."""
 _BANKED = 16
 """The number of chunks of eight elements that all banks of LDS have."""
 
@@ -53,7 +49,7 @@ class Parameters:
         waves: Of a workgroup, two or more, each with 32 queries.
         splits: Of the waves so many have the same queries, and take steps of keys in turns.
         result: The type of results.
-        xcds: Of the GPU, each with an L2 of its own.
+        xcds, room: Of the GPU: dies, each with an L2 of its own, and bytes of LDS.
         cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
         sink: A score of each head that counts in the sum of powers, and has no value.
         packed: Results are quantised, and packed in inner tiles of queries: the heads of a query are blocks of a row.
@@ -73,6 +69,7 @@ class Parameters:
     waves: int
     result: str
     xcds: int
+    room: int
     cap: float | None = None
     sink: Stored | None = None
     splits: int = 1
@@ -96,12 +93,9 @@ class Parameters:
 
     @property
     def may_split(self) -> bool:
-        """Whether two waves may share keys: each has half of a value's fragments, and of what a query is copied by.
-
-        LDS has some KB more than keys and values.
-        """
+        """Whether two waves may share keys: each has half of a value's fragments, and of what a query is copied by."""
         is_even = self.size % (2 * DEPTH) == 0 and self.value_size % (2 * ROWS) == 0
-        return is_even and self.size + self.value_size < _MOST_SPLIT and (self.keys is None or self.keys > STEP)
+        return is_even and (self.keys is None or self.keys > STEP)
 
     @property
     def is_staggered(self) -> bool:
@@ -146,19 +140,25 @@ class Parameters:
 
     @property
     def slots(self) -> int:
-        """The number of rounds of which LDS has keys or values."""
-        return _SLOTS // self.splits if self.has_room else 2
+        """The number of rounds of which LDS has keys and values: fewer than wanted where it has no room for them."""
+        wanted = _SLOTS // self.splits
+        return wanted if self._lds_bytes(wanted) <= self.room else _LEAST_SLOTS
 
     @property
     def has_room(self) -> bool:
-        """Whether LDS has room for as many rounds as staggered waves need, with unused copies behind the last row."""
-        elements = sum(each.elements for each in self.staged)
-        return _SLOTS // self.splits * elements * self.query.element_bytes <= _LDS
+        """Whether LDS has room for the rounds that it needs: staggered waves need all of them."""
+        return self.lds_bytes <= self.room and (not self.is_staggered or self.slots == _SLOTS)
 
     @property
     def lds_bytes(self) -> int:
-        """The bytes of LDS of a workgroup: of waves that share keys also two numbers of each lane."""
-        staged = self.slots * sum(each.elements for each in self.staged) * self.key.element_bytes
+        return self._lds_bytes(self.slots)
+
+    def _lds_bytes(self, slots: int) -> int:
+        """Returns the bytes of LDS of so many rounds, with unused copies behind the last row of each.
+
+        Waves that share keys have two numbers of each lane there, too.
+        """
+        staged = slots * sum(each.elements for each in self.staged) * self.key.element_bytes
         return staged + (self.threads * 2 * 4 if self.splits > 1 else 0)
 
     @property

@@ -22,13 +22,10 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Factor, Index, Values, assume
 from mxcomp.ukernels.operands import argument_types
-from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, INNER_ROWS, LANES, ONE_WAVE, SCALE, Waves
+from mxcomp.ukernels.waves import BLOCK, HALF_STEPS, INNER_ROWS, LANES, ONE_WAVE, SCALE, SIMDS, Waves
 
 ROW_MAJOR_SIDES = ("lhs_row_major", "rhs_row_major")
 """The operand forms of instances that read LHS, or RHS in its place, row-major, and all else data-tiled."""
-
-_SIMDS = 4
-"""The number of SIMDs of a compute unit, to which waves of workgroups are distributed."""
 
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 ALL_BITS: Pairs = tuple(product((4, 6, 8), (4, 6, 8)))
@@ -88,7 +85,7 @@ class Tile:
     @property
     def waves_per_simd(self) -> int:
         """The number of waves per SIMD for which registers must have room."""
-        return max(1, self.waves.count * self.waves.occupancy // _SIMDS)
+        return max(1, self.waves.count * self.waves.occupancy // SIMDS)
 
     @property
     def llvm_func_attrs(self) -> dict[str, str]:
@@ -104,9 +101,9 @@ class Tile:
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:
         """Returns why a GPU cannot run it for these elements, whatever its instructions; "" if it can."""
-        if (target.wave_size, target.simds) != (LANES, _SIMDS):
+        if (target.wave_size, target.simds) != (LANES, SIMDS):
             found = f"{target.simds} and {target.wave_size}"
-            return f"it is for {_SIMDS} SIMDs and waves of {LANES}: {target.name} has {found}"
+            return f"it is for {SIMDS} SIMDs and waves of {LANES}: {target.name} has {found}"
         most = target.max_workgroup_threads
         return f"it has {self.threads} threads: {target.name} has at most {most}" if self.threads > most else ""
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from mxcomp.layout.inner_tiles import *  # noqa: F403
 from mxcomp.layout.inner_tiles import INNER_ROWS, LANES
 
+SIMDS = 4
+"""The number of SIMDs of a compute unit for which workgroups have waves."""
 BEYOND = 2**31
 """An out-of-bounds byte offset: a K tile that begins there, or its scales, is not loaded."""
 

@@ -211,8 +211,9 @@ def _kernel(form: Form, target: Target) -> Attention:
         is_dynamic, result = heads is None or queries is None, str(build.element(form.result))
         each_wave = int(_FEW * target.cus)
         prefill = Prefill(
-            heads, queries, size, value_size, keys, scale, *stored, _WAVES[0], result, target.xcds, *others
-        )
+            heads, queries, size, value_size, keys, scale, *stored, _WAVES[0], result, target.xcds, target.lds_bytes,
+            *others,
+        )  # fmt: skip
         most = _WAVES if prefill.has_room else _WAVES[1:]
         waves = next((each for each in most if is_dynamic or known >= each * each_wave), most[-1])
         prefill = replace(prefill, waves=waves)
@@ -247,7 +248,8 @@ def _kernel(form: Form, target: Target) -> Attention:
 
 def _split(kernel: Prefill) -> Prefill:
     """Returns the kernel of as many queries with twice as many waves, of which two share the keys, if there is one."""
-    return replace(kernel, waves=2 * kernel.waves, splits=2) if kernel.may_split else kernel
+    shared = replace(kernel, waves=2 * kernel.waves, splits=2)
+    return shared if kernel.may_split and shared.has_room else kernel
 
 
 def _check_dynamic(kernel: Prefill) -> None:

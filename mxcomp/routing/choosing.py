@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import build
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.loops import reduced, tabled, tabled_twice
@@ -31,7 +32,6 @@ _OUT, _NAN = 0, 1
 """Sort keys below those of all numbers: -inf has 0x007FFFFF. An expert with `_OUT` is never chosen."""
 _ALL, _SIGN = 0xFFFFFFFF, 0x80000000
 _NAN_BITS = 0x7FC00000
-_WAVE = 64
 _LEAST_SUM = 1e-20
 """A term added to sums of sigmoids before weights are divided by them, as DeepSeek does: they may all be 0."""
 
@@ -87,7 +87,7 @@ def _padded(logits: ir.Value) -> ir.Value:
     IREE takes a minute to compile 385 experts, as that is no multiple of 64, and a second for 448.
     """
     tokens, experts = _sizes(logits)
-    if experts < _WAVE or experts % _WAVE == 0:
+    if experts < LANES or experts % LANES == 0:
         return _as_f32(logits)
 
     def element(_: ir.Value) -> ir.Value:
@@ -95,7 +95,7 @@ def _padded(logits: ir.Value) -> ir.Value:
         value = s.at(logits, s.loop_index(0), s.select(is_expert, s.loop_index(1), experts - 1))
         return s.select(is_expert, s.widened(value), s.number(s.i32(_NAN_BITS)))
 
-    return tabled("te", (tokens, -(-experts // _WAVE) * _WAVE), "f32", [], element)
+    return tabled("te", (tokens, -(-experts // LANES) * LANES), "f32", [], element)
 
 
 def _order(value: ir.Value) -> ir.Value:

@@ -123,7 +123,7 @@ def test_what_lacks_an_instruction_is_not_chosen() -> None:
 
 
 ATTENTION = """
-!t = tensor<4x256x128xf16>
+!t = tensor<2x256xSIZExf16>
 func.func @main(%q: !t, %k: !t, %v: !t) -> !t {
   %scale = arith.constant 0.125 : f32
   %places = tensor.empty() : !t
@@ -140,18 +140,31 @@ func.func @main(%q: !t, %k: !t, %v: !t) -> !t {
 """
 
 
-def taken(target: str) -> dict[str, object]:
+def taken(target: str, size: int) -> dict[str, object]:
     """What becomes of it, as the report says."""
     with ir.Context():
-        module = ir.Module.parse(ATTENTION).operation
+        module = ir.Module.parse(ATTENTION.replace("SIZE", str(size))).operation
         pipeline.run(module, ("mxcomp-take-attention",), Options.make(target))
         (entry,) = notes.take_attentions(module)
     return entry
 
 
 def test_attention_its_lds_has_no_room_for_is_not_taken() -> None:
-    assert "ukernel" in taken("gfx950")
-    assert str(taken(NAME)["reason"]).startswith("half950 has 65536 bytes of LDS, not ")
+    assert "ukernel" in taken("gfx950", 256)
+    assert taken(NAME, 256)["reason"] == "half950 has 65536 bytes of LDS, not 131072"
+
+
+def test_attention_has_as_many_rounds_in_its_lds_as_fit() -> None:
+    """Two of 64 keys, where gfx950's has two of 128."""
+    program = mxcomp.compile(ATTENTION.replace("SIZE", "128"), NAME, strict=True)
+    (found,) = program.report.attentions
+    assert found.ukernel is not None
+    rng = np.random.default_rng(4)
+    q, k, v = rng.standard_normal((3, 2, 256, 128)).astype(np.float16)
+    (y,) = program.run(q, k, v)
+    weights = np.exp(0.125 * np.einsum("hmd,hkd->hmk", *(each.astype(np.float64) for each in (q, k))))
+    expected = np.einsum("hmk,hkv->hmv", weights / weights.sum(-1, keepdims=True), v.astype(np.float64))
+    np.testing.assert_allclose(y, expected, rtol=0, atol=2**-10 * np.abs(v).max())
 
 
 def stored(axis: str) -> Stored:
@@ -162,8 +175,10 @@ def stored(axis: str) -> Stored:
 
 OPERANDS = (stored("t"), stored("l"), stored("l"), None, None)
 ATTENTIONS = [
-    *(Prefill(4, 256, 128, 128, 256, 1.0, *OPERANDS, *how) for how in ((8, "f16", 8), (2, "f16", 8))),
-    Prefill(4, 256, 128, 128, 256, 1.0, *OPERANDS, 4, "f16", 8, splits=2),
+    *(
+        Prefill(4, 256, 128, 128, 256, 1.0, *OPERANDS, waves, "f16", 8, room, splits=splits)
+        for waves, splits, room in ((8, 1, 160 * 1024), (2, 1, 160 * 1024), (4, 2, 160 * 1024), (2, 1, 64 * 1024))
+    ),
     *(Decode(4, 4, 4, 128, 128, 256, 4, 1.0, *OPERANDS, result=result) for result in ("", "f16")),
     *(
         MxAttention(4, 256, 1, 128, 128, 256, 256, 1.0, True, ("f4E2M1FN", v, v), 4, 2, 1, "f32", 8, room)

@@ -217,12 +217,13 @@ def test_lds_has_room(waves: int) -> None:
     """Keys and values of all sizes, with what waves copy behind the last row."""
     row = Stored("bf16", (64, 64), (Subscript("l", 1, None), Subscript("d", 1, None)))
     for size, value_size in itertools.product(range(16, 257, 16), repeat=2):
-        kernel = Prefill(4, 99, size, value_size, 99, 1.0, row, row, row, None, None, waves, "bf16", 8)
-        may_split = waves == 2 and kernel.may_split
-        kernels = [kernel, replace(kernel, waves=4, splits=2)] if may_split else [kernel]
-        for each in kernels if waves < 8 or kernel.has_room else []:
-            assert each.lds_bytes <= gfx950.TARGET.lds_bytes
-            assert not each.is_staggered or each.slots == 4
+        room = gfx950.TARGET.lds_bytes
+        kernel = Prefill(4, 99, size, value_size, 99, 1.0, row, row, row, None, None, waves, "bf16", 8, room)
+        assert waves == 8 or kernel.has_room
+        shared = [replace(kernel, waves=2 * waves, splits=2)] if waves < 8 and kernel.may_split else []
+        for each in [kernel, *shared]:
+            assert not each.has_room or each.lds_bytes <= room
+            assert not (each.has_room and each.is_staggered) or each.slots == 4
 
 
 CASES = {
