@@ -30,10 +30,10 @@ from iree.compiler.dialects import tensor, vector
 from mxcomp.errors import InternalError, UkernelError
 from mxcomp.layout import ACC, LHS
 from mxcomp.mlir import build, graph
-from mxcomp.mlir.attributes import KERNEL, UKERNEL
+from mxcomp.mlir.attributes import KERNEL, PLACEHOLDER, UKERNEL
 from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.options import Options
-from mxcomp.packing import block_quantiser, standing
+from mxcomp.packing import block_quantiser
 from mxcomp.packing.result_tiles import BATCHED, SHARED, TILED
 from mxcomp.registry import Registry, Ukernel, accepts
 from mxcomp.registry.reading import lds_bytes
@@ -74,13 +74,10 @@ def run(module: ir.Operation, options: Options) -> None:
 
 
 def _has_kernel(op: ir.Operation) -> bool:
-    """Returns whether an operation names a ukernel. Raises InternalError if it did, but the name is lost."""
-    if UKERNEL in op.attributes:
-        return True
-    stands = standing.is_named(op.location)
-    if stands and op.name == "linalg.generic" and "reduction" in str(op.attributes["iterator_types"]):
-        raise InternalError(f"IREE dropped the kernel of {stands} at {graph.location_text(op.location)}")
-    return False
+    """Returns whether an operation names a ukernel. Raises InternalError if what it is in did, but the name is lost."""
+    if PLACEHOLDER in op.attributes and UKERNEL not in op.parent.attributes:
+        raise InternalError(f"IREE dropped the kernel of {graph.placed('a dispatch', op.parent.location)}")
+    return UKERNEL in op.attributes
 
 
 def descriptor_name(op: ir.Operation) -> str:

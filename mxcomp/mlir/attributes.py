@@ -115,6 +115,9 @@ KERNEL = "mxcomp.kernel"
 UNSIGNED_RESULTS = "mxcomp.unsigned_results"
 """The attribute of a module with the numbers of results that are unsigned integers, by function."""
 
+PLACEHOLDER = "mxcomp.placeholder"
+"""The attribute of operations in the body of a placeholder. IREE keeps it where it drops those of the placeholder."""
+
 PACKS = "mxcomp.packs"
 """The attribute of a placeholder with a kernel that also quantises and packs its result, and the number of threads."""
 

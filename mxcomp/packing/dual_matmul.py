@@ -50,6 +50,7 @@ def accumulate(
     )
     inputs = [*lhs, *(value for rhs in each_rhs for value in rhs)]
     accs = [build.zero_filled(tiled, counts) for _ in each_rhs]
-    op = standing.generic([tiled] * count, inputs, accs, [*rows, *columns * count, *[result] * count], len(result))
-    result_tiles.annotate(op, launch, [1, 1] + [0] * (_LOOPS - 2), False, UNROLL)
+    dims, tile = [*rows, *columns * count, *[result] * count], [1, 1] + [0] * (_LOOPS - 2)
+    op, tile = standing.generic([tiled] * count, inputs, accs, dims, len(result), tile)
+    result_tiles.annotate(op, launch, tile, False, UNROLL)
     return list(op.results)

@@ -161,8 +161,8 @@ def accumulate(
         *[list(range(parallel))] * count,
     ]
     x, *each_rhs = inputs
-    op = standing.generic([kind] * count, [x, *of_norm, *each_rhs], accs, dims, parallel)
     workgroup = [1] * len(outer) + [of_workgroup] + [0] * (len(inner) + 6 + 2 * len(of_norm))
+    op, workgroup = standing.generic([kind] * count, [x, *of_norm, *each_rhs], accs, dims, parallel, workgroup)
     of_batch = result_tiles.SHARED if is_shared else result_tiles.BATCHED * batch
     suffix = result_tiles.TILED if in_tiles else of_batch
     result_tiles.annotate(op, launch, workgroup, False, llvm_func_attrs, suffix=suffix)

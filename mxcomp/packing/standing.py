@@ -6,11 +6,13 @@
     }
 
 Each workgroup gets all of the operands, and a part of each result along its first dimension.
+
+IREE drops loops of size 1, and would drop the name of the kernel with them. So dimensions of size 1 have no loop here:
+their subscript is the number of another loop, divided by more than it has.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Protocol
@@ -18,13 +20,14 @@ from typing import Protocol
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from mxcomp.errors import InternalError
 from mxcomp.layout.inner_tiles import LANES
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import attributes, build, graph
 
 _REGION = "flow.dispatch.region"
-_NAME = re.compile(r"mxcomp\.(attention|cache|linear|rotation|routing)\.")
-"""Matches the name of a location of a placeholder that has lost its kernel, and would compute something else."""
+_BEYOND = 2**40
+"""More than any loop has."""
 
 
 class Kernel(Protocol):
@@ -37,15 +40,8 @@ class Kernel(Protocol):
 
 
 def named(op: ir.Operation, of: str, part: str) -> ir.Location:
-    """Returns a location by which the report identifies a dispatch, and the linker a placeholder."""
+    """Returns a location by which the report identifies a dispatch."""
     return ir.Location.name(f"mxcomp.{of}.{part}", childLoc=op.location)
-
-
-def is_named(location: ir.Location) -> str:
-    """Returns the part of a location that marks a placeholder; "" for any other."""
-    # Operations that IREE fused with the result of a placeholder have its location, among others.
-    found = _NAME.match(str(location.name_str)) if isinstance(location, ir.NameLoc) else None
-    return found[1] if found else ""
 
 
 def placeholder(result: ir.Value) -> ir.Operation:
@@ -93,9 +89,10 @@ def dispatch(
         for dims, places in zip(made, each, strict=True):
             for place, number in sorted(zip(places, count(), strict=False)):
                 dims.insert(place, number)
-        op = generic(results, operands, inits, [*taken, *made], first)
+        tile = [*(tile or [1] * len(outer)), *[0] * (first + sum(ranks) - len(outer))]
+        op, kept = generic(results, operands, inits, [*taken, *made], first, tile)
         op.attributes["compilation_info"] = attributes.compilation_info(
-            [*(tile or [1] * len(outer)), *[0] * (first + sum(ranks) - len(outer))],
+            kept,
             (threads, 1, 1),
             llvm_func_attrs or {},
             reorder=False,
@@ -114,15 +111,25 @@ def generic(
     inits: Sequence[ir.Value],
     dims: Sequence[Sequence[int]],
     parallel: int,
-) -> ir.Operation:
-    """Returns a placeholder whose operands and results have such loops as dimensions: `parallel` ones, and then
-    others."""
-    loops = 1 + max(map(max, dims))
-    maps = [ir.AffineMap.get(loops, 0, [ir.AffineExpr.get_dim(i) for i in each]) for each in dims]
-    iterators = ["parallel"] * parallel + ["reduction"] * (loops - parallel)
-    return build.generics(
+    tile: Sequence[int],
+) -> tuple[ir.Operation, list[int]]:
+    """Returns a placeholder with such loops of operands and results, and the tiles of those that are not of size 1.
+
+    `parallel` loops are first, then others; `tile` has those of all. Raises InternalError if all are of size 1.
+    """
+    pairs = [*zip(dims, [*operands, *inits], strict=True)]
+    ones = {loop for each, of in pairs for loop, size in zip(each, build.static_sizes(of), strict=True) if size == 1}
+    kept = [loop for loop in range(len(tile)) if loop not in ones]
+    if not kept:
+        raise InternalError("a kernel of one element is left to IREE")
+    zero = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(len(kept) - 1), _BEYOND)
+    exprs = {loop: ir.AffineExpr.get_dim(i) for i, loop in enumerate(kept)}
+    maps = [ir.AffineMap.get(len(kept), 0, [exprs.get(loop, zero) for loop in each]) for each in dims]
+    iterators = ["parallel" if loop < parallel else "reduction" for loop in kept]
+    op = build.generics(
         results, operands, inits, maps, iterators, lambda *given: _placeholder(list(given), len(results))
     )
+    return op, [tile[loop] for loop in kept]
 
 
 def _consecutive(ranks: Sequence[int], first: int) -> list[list[int]]:
@@ -138,6 +145,8 @@ def _placeholder(arguments: list[ir.Value], results: int) -> list[ir.Value]:
     for value in wide[1 : len(wide) - results]:
         total = arith.AddFOp(total, value).result
     made = [arith.AddFOp(total, value).result for value in wide[-results:]]
+    for value in made:
+        value.owner.attributes[attributes.PLACEHOLDER] = ir.UnitAttr.get()
     kinds = [value.type for value in arguments[-results:]]
     return [_from_f32(value, kind) for value, kind in zip(made, kinds, strict=True)]
 
