@@ -61,9 +61,7 @@ def of(product: ir.Value, value: ir.Value) -> Computed | None:
             elif op in behind:
                 return None
     found = Computed(product, value, [op for op in ops if op in inside])
-    # IREE drops an operand's only dimension where that is 1, and with it the name of the kernel.
-    are_operands = all(chain.has_numbers(each) and chain.size(each) > 1 for each in found.others)
-    return found if product in read and are_operands else None
+    return found if product in read and all(map(chain.has_numbers, found.others)) else None
 
 
 def last(product: ir.Value, size: int) -> Computed | None:

@@ -240,7 +240,7 @@ class Scaled(torch.nn.Module):
 
 @pytest.mark.slow
 def test_a_number_behind_experts_of_one_token() -> None:
-    """The kernel does not compute what reads one element: IREE drops its dimension, and with it the kernel."""
+    """The kernel reads it, an operand of one element, whose dimension IREE would drop."""
     torch.manual_seed(0)
     sizes = (16, 512, 512), (16, 512, 256)
     (gate_up, down), biases = (
