@@ -5,8 +5,8 @@ registers.
 
 They are bound by reading the weights once. A workgroup has some fragments of up to 16 columns, and all rows. Units
 of 64 elements along K, in which each row of weights is a cache line, are distributed to waves cyclically. A wave loads
-all of its units at once, or as many as registers have room for, with the next ones in flight. At the end parts are
-summed in the order of waves.
+all of its units at once, or as many as registers have room for, and replaces each behind its last use. At the end parts
+are summed in the order of waves.
 
 Columns may be those of several matrices: queries, keys and values. A workgroup reads one of them.
 
@@ -16,10 +16,11 @@ elements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate, product
+from typing import Any
 
 from iree.compiler import ir
 
@@ -244,31 +245,30 @@ class _Writing:
 
     def write(self) -> None:
         along, down = self.spec.fragments
-        registers = 4 * self.steps * (along + down)  # of a unit
-        mine, most = -(-self.units // _WAVES), max(1, _REGISTERS // registers)
+        mine, most = -(-self.units // _WAVES), max(1, _REGISTERS // (4 * self.steps * (along + down)))
+        turns = -(-mine // most)
         acc = [builder.f32_zeros(VALUES) for _ in range(along * down)]
-        if mine <= most:
-            acc = self._multiplied(self._loaded(Index.of(0), mine), acc)
-        else:
-            acc = self._looped(max(1, most // 2), mine, acc)
-        self._store(self._added(acc))
+        self._store(self._added(self._accumulated(turns, -(-mine // turns), acc)))
 
-    def _looped(self, at_once: int, mine: int, acc: Values) -> Values:
-        """Loops over so many units per iteration, with the next ones in flight."""
+    def _accumulated(self, turns: int, at_once: int, acc: Values) -> Values:
+        """Computes so many units per turn. Behind its last use each is replaced by one of the next turn."""
 
-        def turn(number: Index, loaded: Values, sums: Values) -> list[Values]:
-            following = self._loaded((number + 1) * at_once, at_once)
-            return [following, self._multiplied(loaded, sums)]
+        def turn(number: Index, loaded: list[Values], sums: Values) -> list[Any]:
+            following = list[Values]()
+            for place, unit in enumerate(loaded):
+                sums = self._multiplied([unit], sums)
+                builder.sched_barrier()
+                following += self._loaded((number + 1) * at_once + place, 1)
+            return [following, sums]
 
-        count = Index.of(-(-mine // at_once) - 1)
-        loaded, acc = loop(count, turn, self._loaded(Index.of(0), at_once), acc)
+        loaded, acc = loop(Index.of(turns - 1), turn, self._loaded(Index.of(0), at_once), acc)
         return self._multiplied(loaded, acc)
 
-    def _loaded(self, first: Index, count: int) -> Values:
-        """Loads the wave's units from one on, with zeros beyond the last one."""
-        kind = ir.VectorType.get([LANE], ir.Type.parse(self.spec.element))
-        kinds = [kind] * (count * self.steps * self._fragments)
-        return self._of_matrix(kinds, partial(self._loaded_of, first, count))
+    def _loaded(self, first: Index, count: int) -> list[Values]:
+        """Loads so many of the wave's units from one on, with zeros beyond the last one."""
+        kind, of_unit = ir.VectorType.get([LANE], ir.Type.parse(self.spec.element)), self.steps * self._fragments
+        values = self._of_matrix([kind] * (count * of_unit), partial(self._loaded_of, first, count))
+        return [values[start : start + of_unit] for start in range(0, len(values), of_unit)]
 
     @property
     def _fragments(self) -> int:
@@ -283,7 +283,7 @@ class _Writing:
             for (source, row), step in product(rows, range(self.steps)):
                 at = select(is_there, row + unit * self.unit + step * DEPTH, _BEYOND)
                 loaded.append(load(source, [at], LANE, alignment=LANE * _BYTES))
-        builder.sched_barrier()
+            builder.sched_barrier()  # results of loads are waited for in order
         return loaded
 
     def _rows(self, matrix: int) -> list[tuple[ir.Value, Index]]:
@@ -293,11 +293,10 @@ class _Writing:
         of_weights = [select(self.column < self.spec.each, at, _BEYOND).here for at in ats]
         return [*((weights, row) for row in of_weights), *((self.x, row) for row in self.rows_of_x)]
 
-    def _multiplied(self, loaded: Values, acc: Values) -> Values:
-        along, down = self.spec.fragments
-        sums, of_unit = list(acc), self.steps * (along + down)
-        for start, step in product(range(0, len(loaded), of_unit), range(self.steps)):
-            factors = loaded[start + step : start + of_unit : self.steps]
+    def _multiplied(self, units: Sequence[Values], acc: Values) -> Values:
+        (along, _), sums = self.spec.fragments, list(acc)
+        for unit, step in product(units, range(self.steps)):
+            factors = unit[step :: self.steps]
             for number, (left, right) in enumerate(product(factors[:along], factors[along:])):
                 sums[number] = builder.mfma(_SHAPE, left, right, sums[number])
         return sums
@@ -369,7 +368,7 @@ class _Normalising(_Writing):
             builder.write_lds(self.normalised, row, entry * LANE)
         builder.lds_barrier()
         acc = [builder.f32_zeros(VALUES) for _ in range(self.spec.wide)]
-        self._store(self._added(self._multiplied(self._with_row(weights, row), acc)))
+        self._store(self._added(self._multiplied(list(self._with_row(weights, row)), acc)))
 
     def _summed(self, part: ir.Value) -> ir.Value:
         """Returns the sum of all lanes' parts, in the order of waves."""
@@ -387,15 +386,12 @@ class _Normalising(_Writing):
     def _rows(self, matrix: int) -> list[tuple[ir.Value, Index]]:
         return super()._rows(matrix)[:-1]
 
-    def _with_row(self, weights: Values, row: ir.Value) -> Values:
-        """Returns what a wave multiplies: of each unit its weights, and the row."""
-        count, found = self.steps * self.spec.wide, list[ir.Value]()
-        for number, start in enumerate(range(0, len(weights), count)):
-            unit = self.wave + number * _WAVES
-            first = select(unit < self.units, unit, 0) * self.unit + self.quarter * LANE
-            found += weights[start : start + count]
-            found += [builder.read_lds(row, first + step * DEPTH, LANE) for step in range(self.steps)]
-        return found
+    def _with_row(self, weights: Sequence[Values], row: ir.Value) -> Iterator[Values]:
+        """Yields what a wave multiplies: of each unit its weights, and the row."""
+        for number, unit in enumerate(weights):
+            at = self.wave + number * _WAVES
+            first = select(at < self.units, at, 0) * self.unit + self.quarter * LANE
+            yield unit + [builder.read_lds(row, first + step * DEPTH, LANE) for step in range(self.steps)]
 
     def _kept(self) -> list[builder.Part]:
         assert self.spec.norm is not None
