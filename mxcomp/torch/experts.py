@@ -71,6 +71,8 @@ class ScaledExperts(torch.nn.Module):
         Nothing is added for an expert that there is not, such as -1.
         """
         if type(x.shape[0]) is int:
+            if x.shape[0] == chosen.shape[1] == 1:  # a token's kernels are for two experts and more: halves of one
+                chosen, weights = torch.cat([chosen, chosen], -1), torch.cat([weights, weights], -1) / 2
             parts = (
                 getattr(self, f"{name}_proj_{part}")
                 for name in ("gate_up", "down")

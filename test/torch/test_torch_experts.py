@@ -255,3 +255,32 @@ def test_a_number_behind_experts_of_one_token() -> None:
     expected = layer(*given).float().numpy()
     np.testing.assert_allclose(found.astype(np.float32), expected, atol=2**-7 * np.abs(expected).max())
     assert [each.ukernel for each in program.report.matmuls] == ["mx_token_gate_up", "mx_token_down"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_routed", [True, False])
+def test_one_expert_of_one_token(is_routed: bool) -> None:
+    """It is taken as two halves, whose weight is a single number, given or the router's."""
+    torch.manual_seed(0)
+    sizes = (16, 512, 512), (16, 512, 256)
+    gate_up, down = (quantised(torch.randn(size), "E2M1", "even") for size in sizes)
+    of_gate_up, of_down = (torch.randn(size[:2]).bfloat16() for size in sizes)
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.router = torch.nn.Linear(512, 16, dtype=torch.bfloat16)
+            self.experts = ScaledExperts(gate_up, of_gate_up, down, of_down, 1.7, 7.0)
+
+        def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+            if is_routed:
+                weights, chosen = self.router(x).topk(1)
+            return self.experts(x, chosen, weights)
+
+    model = Layer()
+    given = torch.randn(1, 512).bfloat16(), torch.tensor([[11]]), torch.tensor([[0.7]]).bfloat16()
+    program = mxcomp.torch.compile(model, given, strict=True)
+    assert [each.ukernel for each in program.report.matmuls] == ["mx_token_gate_up", "mx_token_down"]
+    (found,) = program.run(*map(array, given))
+    expected = model(*given).float().detach().numpy()
+    np.testing.assert_allclose(found.astype(np.float32), expected, atol=2**-7 * np.abs(expected).max())
