@@ -47,9 +47,9 @@ from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.mlir.attributes import DECODE, PACKS
 from mxcomp.options import Options
 from mxcomp.packing import standing
-from mxcomp.ukernels.attention import Stored
 from mxcomp.ukernels.attention_combine import Combine
 from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_memory import Stored
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.waves import INNER_ROWS

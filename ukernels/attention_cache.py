@@ -13,7 +13,8 @@ from iree.compiler.dialects import arith, vector
 
 from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.attention import COLUMNS, LANE, Operand, Pieces
+from mxcomp.ukernels.attention import COLUMNS, Pieces
+from mxcomp.ukernels.attention_memory import LANE, Operand
 from mxcomp.ukernels.builder import Index, Values, element, select
 from mxcomp.ukernels.conversions import exponent, extended
 from mxcomp.ukernels.softmax import number

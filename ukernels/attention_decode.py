@@ -9,7 +9,7 @@ enough heads, it has all waves of one, which combine theirs through LDS.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -18,21 +18,10 @@ from iree.compiler.dialects import arith, vector
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import (
-    COLUMNS,
-    KEYS,
-    Operand,
-    Paged,
-    Pieces,
-    Reach,
-    State,
-    Stored,
-    VisibleKeys,
-    kept,
-    times,
-)
+from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State, kept
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_combine import part_types
+from mxcomp.ukernels.attention_memory import Operand, Spec, Stored, VisibleKeys, clamped, last, times
 from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
 from mxcomp.ukernels.normalised_rows import row_types, with_block
@@ -54,46 +43,23 @@ block."""
 
 
 @dataclass(frozen=True)
-class Decode:
-    """The kernel that computes parts.
+class Decode(Spec):
+    """The kernel's parameters. Without a type of results it computes parts; else a workgroup has all parts of a head.
+
+    Of packed results each row of an inner tile is that of a sequence.
 
     Attributes:
-        heads: Of queries, in all batches.
         group: Heads of queries that share one of keys.
-        queries: Of each head.
-        size, value_size: Of a query or key, and of a value.
-        keys: None if the program knows how many.
         splits: Parts of the keys.
-        scale: Of scores, times log2(e).
-        query, key, value, mask: Operands.
-        reach: Which keys a query sees; None: all.
-        cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
-        sink: A score of each head that counts in the sum of powers, and has no value.
         value_scale: What values are multiplied by.
-        pages: Which keys and values are in.
-        result: The type of results, where a workgroup has all parts of a head; "": parts are results.
-        packed: Results are quantised, and packed in an inner tile: each of its rows is that of a sequence.
     """
 
     heads: int
-    group: int
     queries: int
-    size: int
-    value_size: int
-    keys: int | None
+    _: KW_ONLY
+    group: int
     splits: int
-    scale: float
-    query: Stored
-    key: Stored
-    value: Stored
-    mask: Stored | None = None
-    reach: Reach | None = None
-    cap: float | None = None
-    sink: Stored | None = None
     value_scale: float = 1.0
-    pages: Paged | None = None
-    result: str = ""
-    packed: bool = False
 
     @property
     def rows(self) -> int:
@@ -159,10 +125,6 @@ class Decode:
     def name(self) -> str:
         """The name of the kernel: its purpose, and a digest of all parameters."""
         return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{builder.digest(self)}"
-
-    @property
-    def inputs(self) -> list[Stored]:
-        return attention.inputs(self)
 
     @property
     def caches(self) -> list[Stored]:
@@ -362,14 +324,14 @@ class _Decode:
         found = []
         for half in range(2):
             key = self._clamped((self.first + step) * KEYS + half * COLUMNS)
-            page = attention.clamped(self.table.load(self.table.place(n=self.of_table, l=key), 2))
+            page = clamped(self.table.load(self.table.place(n=self.of_table, l=key), 2))
             more = arith.AddIOp(page, builder.i32(self.spec.pages.count)).result
             is_behind = arith.CmpIOp(arith.CmpIPredicate.slt, page, builder.i32(0)).result
             found.append(arith.SelectOp(is_behind, more, page).result)
         return found
 
     def _clamped(self, row: Index) -> Index:
-        return row if self.is_even else select(row < self.keys, row, attention.last(self.keys))
+        return row if self.is_even else select(row < self.keys, row, last(self.keys))
 
     def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
         """Multiplies 32 keys, and returns the state that the loop carries."""

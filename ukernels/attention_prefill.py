@@ -26,7 +26,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import amdgpu, arith, rocdl, vector
 
 from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import LANE, Operand, VisibleKeys
+from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, last, times
 from mxcomp.ukernels.attention_prefill_parameters import (
     DEPTH,
     FRAGMENTS,
@@ -268,7 +268,7 @@ class _Prefill:
             there = select(step < self.rounds, place, each.beyond)
             for quad in range(QUADS):
                 rows = [self._first_key(step) + (self.group * 4 + key) for key in _keys_of_group(quad)]
-                rows = rows if is_even else [select(row < self.keys, row, attention.last(self.keys)) for row in rows]
+                rows = rows if is_even else [select(row < self.keys, row, last(self.keys)) for row in rows]
                 loaded.append(each.load_mask(there, rows, is_even))
         return loaded
 
@@ -474,7 +474,7 @@ class _Prefill:
         beyond the result, if that is a buffer, or else not stored.
         """
         spec, query, (result,) = self.spec, self.first + self.own * ROWS + self.column, self.spec.outputs
-        row, is_there = attention.times(self.head, self.rows) + query + self._before() * -1, query < self.rows
+        row, is_there = times(self.head, self.rows) + query + self._before() * -1, query < self.rows
         before, chunks = [Index.of(0) for _ in spec.tiled[1:]], [each // spec.splits for each in spec.row[:-2]]
 
         def within(chunk: int) -> list[Index]:
@@ -497,7 +497,7 @@ class _Prefill:
     def _before(self) -> Index:
         """Returns the number of rows in front of this workgroup's part of the result."""
         head, tile = self.workgroup // self.tiles, self.workgroup % self.tiles
-        return (attention.times(head, self.rows) + tile * self.spec.tile).here
+        return (times(head, self.rows) + tile * self.spec.tile).here
 
 
 class _Packed(_Prefill):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
 
 from iree.compiler import ir
 
 from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
-from mxcomp.ukernels import attention, builder
-from mxcomp.ukernels.attention import LANE, Reach, Stored, Subscript, kept
+from mxcomp.ukernels import builder
+from mxcomp.ukernels.attention import kept
+from mxcomp.ukernels.attention_memory import LANE, Spec, Stored, Subscript
 from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import Index
 from mxcomp.ukernels.waves import BLOCK, INNER_ROWS, LANES, SIMDS
@@ -35,46 +35,20 @@ _BANKED = 16
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """The kernel's parameters.
+class Parameters(Spec):
+    """The kernel's parameters. Packed results are in inner tiles of queries: the heads of a query are blocks of a row.
 
     Attributes:
-        heads: Of queries, in all batches; None if the program knows how many.
-        queries: Of each head; None likewise.
-        size, value_size: Of a query or key, and of a value.
-        keys: None if the program knows how many.
-        scale: Of scores, times log2(e).
-        query, key, value, mask: Operands.
-        reach: Which keys a query sees; None: all.
         waves: Of a workgroup, two or more, each with 32 queries.
         splits: Of the waves so many have the same queries, and take steps of keys in turns.
-        result: The type of results.
         xcds, room: Of the GPU: dies, each with an L2 of its own, and bytes of LDS.
-        cap: What tanh of scores is multiplied by, times log2(e); None: scores are as they are.
-        sink: A score of each head that counts in the sum of powers, and has no value.
-        packed: Results are quantised, and packed in inner tiles of queries: the heads of a query are blocks of a row.
     """
 
-    heads: int | None
-    queries: int | None
-    size: int
-    value_size: int
-    keys: int | None
-    scale: float
-    query: Stored
-    key: Stored
-    value: Stored
-    mask: Stored | None
-    reach: Reach | None
+    _: KW_ONLY
     waves: int
-    result: str
+    splits: int = 1
     xcds: int
     room: int
-    cap: float | None = None
-    sink: Stored | None = None
-    splits: int = 1
-    packed: bool = False
-    pages: ClassVar[None] = None
 
     @property
     def threads(self) -> int:
@@ -190,7 +164,7 @@ class Parameters:
 
     @property
     def inputs(self) -> list[Stored]:
-        return [*attention.inputs(self), *(Stored("i8", (None,), (Subscript(axis, 1, None),)) for axis in self.counted)]
+        return [*super().inputs, *(Stored("i8", (None,), (Subscript(axis, 1, None),)) for axis in self.counted)]
 
     @property
     def row(self) -> list[int]:

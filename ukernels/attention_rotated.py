@@ -18,9 +18,10 @@ from iree.compiler.dialects import arith, vector
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
-from mxcomp.ukernels.attention import KEYS, Operand, Pieces, Stored
+from mxcomp.ukernels.attention import KEYS, Pieces
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_decode import Decode, Rows, writer
+from mxcomp.ukernels.attention_memory import Operand, Stored
 from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.rotated_rows import Element, RotatedRows
 from mxcomp.ukernels.waves import BLOCK

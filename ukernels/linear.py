@@ -26,7 +26,8 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import COLUMNS, DEPTH, LANE
+from mxcomp.ukernels.attention import COLUMNS, DEPTH
+from mxcomp.ukernels.attention_memory import LANE
 from mxcomp.ukernels.brought import NORMALISE, SUM
 from mxcomp.ukernels.builder import Index, Threads, Values, load, loop, select
 from mxcomp.ukernels.softmax import added, of_wave

@@ -32,8 +32,8 @@ from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
 from mxcomp.ukernels import attention, attention_decode
-from mxcomp.ukernels.attention import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_memory import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES, MOST_ELEMENTS
 
@@ -203,17 +203,15 @@ def _kernel(form: Form, target: Target) -> Attention:
     operands = (query[0], *cached, *mask.operands, *sink[:1], *mask.positions)
     stored = query[1], key.stored, value.stored, mask.stored, mask.reach
     scale, is_spelled = form.scale * key.number * math.log2(math.e), form.op.name != ATTENTION
-    others = None if form.cap is None else form.cap * math.log2(math.e), sink[1] if sink else None
+    cap, of_sink = None if form.cap is None else form.cap * math.log2(math.e), sink[1] if sink else None
+    spec = size, value_size, keys, scale, *stored, cap, of_sink
     known = math.prod(each or 2 for each in (heads, queries))
     if known < 2:
         raise NotCoveredError("a single query: expected two or more, of all heads")
     if heads is None or queries is None or not is_decode:
         is_dynamic, result = heads is None or queries is None, str(build.element(form.result))
         each_wave = int(_FEW * target.cus)
-        prefill = Prefill(
-            heads, queries, size, value_size, keys, scale, *stored, _WAVES[0], result, target.xcds, target.lds_bytes,
-            *others,
-        )  # fmt: skip
+        prefill = Prefill(heads, queries, *spec, result, waves=_WAVES[0], xcds=target.xcds, room=target.lds_bytes)
         most = _WAVES if prefill.has_room else _WAVES[1:]
         waves = next((each for each in most if is_dynamic or known >= each * each_wave), most[-1])
         prefill = replace(prefill, waves=waves)
@@ -240,9 +238,7 @@ def _kernel(form: Form, target: Target) -> Attention:
     if result and key.stored.format and value.stored.format and group * queries * value_size <= _MOST_SUMS // 2:
         most_splits = attention_decode.MOST_NARROW_WAVES
     splits = _splits(heads // group, keys, most_splits, _SPLITS * target.cus)
-    decode = Decode(
-        heads, group, queries, size, value_size, keys, splits, scale, *stored, *others, value.number, pages, result
-    )  # fmt: skip
+    decode = Decode(heads, queries, *spec, result, pages=pages, group=group, splits=splits, value_scale=value.number)
     return Attention(form.result, decode, operands, mask.guard, is_spelled)
 
 

@@ -17,8 +17,7 @@ from mxcomp.matching.elements import Index, Leaf, Tracer
 from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import reassociation
-from mxcomp.ukernels import attention
-from mxcomp.ukernels.attention import Stored, Subscript
+from mxcomp.ukernels.attention_memory import LANE, Stored, Subscript
 from mxcomp.ukernels.builder import MOST_BYTES
 
 
@@ -85,7 +84,7 @@ def _in_source(
     if shape.count(None) > len(counted):
         return None
     offset = sum(at * math.prod(known[i + 1 :]) for i, at in enumerate(offsets))
-    if offset % attention.LANE or math.prod(size or 1 for size in shape) * build.element(value).width // 8 > MOST_BYTES:
+    if offset % LANE or math.prod(size or 1 for size in shape) * build.element(value).width // 8 > MOST_BYTES:
         return None
     with ir.InsertionPoint(op), op.location:
         source = op.operands[0] if expansion is None else build.expand(op.operands[0], shape, groups, counted)

@@ -31,8 +31,8 @@ from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.target import Target, get_target
 from mxcomp.ukernels import KINDS, intrawave, weight_only
-from mxcomp.ukernels.attention import Stored, Subscript
 from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_memory import Stored, Subscript
 from mxcomp.ukernels.attention_mx import MxAttention
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.family import Instance
@@ -173,13 +173,13 @@ def stored(axis: str) -> Stored:
     )
 
 
-OPERANDS = (stored("t"), stored("l"), stored("l"), None, None)
+SPEC = (4, 256, 128, 128, 256, 1.0, stored("t"), stored("l"), stored("l"), None, None, None, None)
 ATTENTIONS = [
     *(
-        Prefill(4, 256, 128, 128, 256, 1.0, *OPERANDS, waves, "f16", 8, room, splits=splits)
+        Prefill(*SPEC, "f16", waves=waves, splits=splits, xcds=8, room=room)
         for waves, splits, room in ((8, 1, 160 * 1024), (2, 1, 160 * 1024), (4, 2, 160 * 1024), (2, 1, 64 * 1024))
     ),
-    *(Decode(4, 4, 4, 128, 128, 256, 4, 1.0, *OPERANDS, result=result) for result in ("", "f16")),
+    *(Decode(4, 4, *SPEC[2:], result, group=4, splits=4) for result in ("", "f16")),
     *(
         MxAttention(4, 256, 1, 128, 128, 256, 256, 1.0, True, ("f4E2M1FN", v, v), 4, 2, 1, "f32", 8, room)
         for v, room in (("f4E2M1FN", 160 * 1024), ("f8E4M3FN", 160 * 1024), ("f4E2M1FN", 64 * 1024))

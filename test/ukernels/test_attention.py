@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import mxcomp
 from mxcomp.run.runtime import RunError
 from mxcomp.target import gfx950
-from mxcomp.ukernels.attention import Stored, Subscript
+from mxcomp.ukernels.attention_memory import Stored, Subscript
 from mxcomp.ukernels.attention_prefill import Prefill
 
 MODULE = (Path(__file__).parent / "attention.mlir.in").read_text()
@@ -218,7 +218,8 @@ def test_lds_has_room(waves: int) -> None:
     row = Stored("bf16", (64, 64), (Subscript("l", 1, None), Subscript("d", 1, None)))
     for size, value_size in itertools.product(range(16, 257, 16), repeat=2):
         room = gfx950.TARGET.lds_bytes
-        kernel = Prefill(4, 99, size, value_size, 99, 1.0, row, row, row, None, None, waves, "bf16", 8, room)
+        spec = (4, 99, size, value_size, 99, 1.0, row, row, row, None, None, None, None, "bf16")
+        kernel = Prefill(*spec, waves=waves, xcds=8, room=room)
         assert waves == 8 or kernel.has_room
         shared = [replace(kernel, waves=2 * waves, splits=2)] if waves < 8 and kernel.may_split else []
         for each in [kernel, *shared]:
