@@ -147,7 +147,7 @@ def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
             written = _with_attention(reader, kernel, [*taken, table], region)
         else:
             *written, computed = standing.dispatch(
-                kernel, [*taken, table], kernel.result_types(rows.groups), kernel.threads, [*caches, None]
+                kernel, [*taken, table], kernel.result_types(), kernel.threads, [*caches, None]
             )
             other.replace_all_uses_with(build.reshaped(computed, build.static_sizes(other)))
     for old, new_ in zip(region.results, written, strict=True):

@@ -31,7 +31,7 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.layout.inner_tiles import BLOCK
+from mxcomp.layout.inner_tiles import BLOCK, LANES
 from mxcomp.matching import activations, updates
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.matching.updates import SCATTER, Update
@@ -53,8 +53,10 @@ _IMPORT = "hal.tensor.import"
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
 _SAME_BYTES = (*graph.VIEWS, *BITCASTS)
 _CALLS = ("util.call", "func.call")
-_PARTS = (8, 4, 2, 3, 5, 7)
+_PARTS = (2, 3, 5, 7)
 """The numbers of workgroups for a single group of positions, of which the first that divides it is taken."""
+_FOR_EACH_CU = 2
+"""The largest number of workgroups for each CU that share groups: rows are waited for, so that more hide more."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -63,7 +65,7 @@ def run(module: ir.Operation, options: Options) -> None:
         return
     ops = [op for op in graph.walk(module, bodies=False) if _found(op) is not None]
     for same in _together(ops, options.target):
-        _replace(same)
+        _replace(same, options.target)
 
 
 def _found(op: ir.Operation) -> _Found | None:
@@ -136,6 +138,17 @@ def _kernel(update: Update) -> Rows | None:
         groups, length, parts, update.count, size, str(element), element.width, math.prod(table.shape),
         ir.IntegerType(table.element_type).width, groups // places.sequences, places.by_row, places.step, places.number,
     )  # fmt: skip
+
+
+def _shared_out(kernel: Rows, target: Target) -> Rows:
+    """Returns the kernel with as many workgroups for a group as have work: a piece of a row for each lane of a wave."""
+    parts = 1
+    while True:
+        more = replace(kernel, parts=2 * parts)
+        is_worth = more.pieces >= LANES and more.groups * more.parts <= _FOR_EACH_CU * target.cus
+        if kernel.length % more.parts or kernel.length // more.parts < 2 or not is_worth:
+            return kernel if parts == 1 else replace(kernel, parts=parts)
+        parts *= 2
 
 
 def _is_state(update: Update) -> bool:
@@ -215,17 +228,17 @@ def _may_sink(store: ir.Operation, op: ir.Operation) -> bool:
     return is_plain and all(each.attributes[SYMBOL] != own for each in asked)
 
 
-def _replace(same: Sequence[_Found]) -> None:
+def _replace(same: Sequence[_Found], target: Target) -> None:
     """Writes rows of caches at the same places in one dispatch."""
-    kernel = replace(same[0][1], caches=len(same))
+    kernel = _shared_out(replace(same[0][1], caches=len(same)), target)
     written = [update for of, _ in same for update in of]
     last = written[-1].op
     with ir.InsertionPoint(last), last.location:
-        kinds = kernel.result_types(kernel.workgroups)
+        kinds = kernel.result_types()
         caches = [build.reshaped(update.cache, kind.shape) for update, kind in zip(written, kinds, strict=True)]
         operands = [*(_rows(of[0]) for of, _ in same), _halves(written[0])]
         with standing.named(last, "cache", "rows"):
-            made = standing.dispatch(kernel, operands, kinds, kernel.threads, caches)
+            made = standing.dispatch(kernel, operands, kinds, kernel.threads, caches, kernel.along)
         standing.placeholder(made[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))
         for op in reversed(_early(written, last)):
             op.move_after(last)

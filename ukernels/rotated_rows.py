@@ -66,9 +66,10 @@ class RotatedRows(Rows):
     def inputs(self) -> list[ir.RankedTensorType]:
         return [*self.taken, super().inputs[-1]]
 
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of caches, and of the other result, as so many workgroups see them."""
-        return [*super().result_types(workgroups), build.tensor_type([workgroups, self.other], self.other_element)]
+    def result_types(self, of_workgroup: bool = False) -> list[ir.RankedTensorType]:
+        """Returns the types of caches, and of the other result, or of a workgroup's parts."""
+        other = build.tensor_type([1 if of_workgroup else self.groups, self.other], self.other_element)
+        return [*super().result_types(of_workgroup), other]
 
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns results with a thread's elements."""

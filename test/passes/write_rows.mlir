@@ -78,8 +78,8 @@ func.func @copied(%keys: tensor<4x16x8xf32>, %values: tensor<4x16x8xf32>, %k: te
 // A table says where each row goes (pages, for example). One group of places is shared by workgroups.
 
 // CHECK-LABEL: func.func @paged
-// CHECK: flow.dispatch.region -> (tensor<8x4x16xbf16>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<48xbf16>, tensor<6xi32>) outs(%{{.+}} : tensor<8x4x16xbf16>)
+// CHECK: flow.dispatch.region -> (tensor<16x2x16xbf16>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<48xbf16>, tensor<6xi32>) outs(%{{.+}} : tensor<16x2x16xbf16>)
 // CHECK-SAME: "mx_write_rows_r3_d16_
 func.func @paged(%cache: tensor<32x16xbf16>, %rows: tensor<3x16xbf16>, %slots: tensor<3xi64>) -> tensor<32x16xbf16> {
   %0 = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
@@ -88,6 +88,22 @@ func.func @paged(%cache: tensor<32x16xbf16>, %rows: tensor<3x16xbf16>, %slots: t
     iree_linalg_ext.yield %new : bf16
   } -> tensor<32x16xbf16>
   return %1 : tensor<32x16xbf16>
+}
+
+// Many rows are written by more workgroups, each of which lists those whose places have its remainder.
+
+// CHECK-LABEL: func.func @many
+// CHECK: flow.dispatch.region -> (tensor<32x32x64xf32>)
+// CHECK: outs(%{{.+}} : tensor<32x32x64xf32>)
+// CHECK-SAME: mx_write_rows_r128_d64_
+// CHECK-SAME: memref.atomic_rmw addi
+func.func @many(%cache: tensor<1024x64xf32>, %rows: tensor<128x64xf32>, %slots: tensor<128xi64>) -> tensor<1024x64xf32> {
+  %0 = tensor.expand_shape %slots [[0, 1]] output_shape [128, 1] : tensor<128xi64> into tensor<128x1xi64>
+  %1 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%rows, %0 : tensor<128x64xf32>, tensor<128x1xi64>) outs(%cache : tensor<1024x64xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    iree_linalg_ext.yield %new : f32
+  } -> tensor<1024x64xf32>
+  return %1 : tensor<1024x64xf32>
 }
 
 // A position of each sequence. The cache is not transposed for it.
@@ -155,8 +171,8 @@ func.func @repeated(%cache: tensor<32x16xf32>, %rows: tensor<3x16xf32>, %slots: 
 // CHECK-SAME: %{{.+}}: tensor<32x32xi8>, %{{.+}}: tensor<32x2xi8>, %[[ROWS:.+]]: tensor<3x64xbf16>
 // CHECK-NOT: scaling_truncf
 // CHECK: tensor.collapse_shape %[[ROWS]]
-// CHECK: flow.dispatch.region -> (tensor<8x4x32xi8>, tensor<8x4x2xi8>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<192xbf16>, tensor<6xi32>) outs(%{{.+}}, %{{.+}} : tensor<8x4x32xi8>, tensor<8x4x2xi8>)
+// CHECK: flow.dispatch.region -> (tensor<16x2x32xi8>, tensor<16x2x2xi8>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<192xbf16>, tensor<6xi32>) outs(%{{.+}}, %{{.+}} : tensor<16x2x32xi8>, tensor<16x2x2xi8>)
 // CHECK-SAME: "mx_write_rows_r3_d64_
 // CHECK-SAME: rocdl.cvt.scalef32.pk.fp4.bf16
 // CHECK: iree_tensor_ext.bitcast %{{.+}} : tensor<32x32xi8> -> tensor<32x2x32xf4E2M1FN>
@@ -210,8 +226,8 @@ func.func @quantised(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %row
 
 // CHECK-LABEL: func.func @apart
 // CHECK: arith.scaling_truncf
-// CHECK: flow.dispatch.region -> (tensor<8x4x32xi8>)
-// CHECK: flow.dispatch.region -> (tensor<8x4x2xi8>)
+// CHECK: flow.dispatch.region -> (tensor<16x2x32xi8>)
+// CHECK: flow.dispatch.region -> (tensor<16x2x2xi8>)
 func.func @apart(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: tensor<3x64xbf16>, %slots: tensor<3xi64>, %others: tensor<3xi64>) -> (tensor<32x32xi8>, tensor<32x2xi8>) {
   %at = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
   %other = tensor.expand_shape %others [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
@@ -260,8 +276,8 @@ func.func @apart(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: t
 
 // CHECK-LABEL: func.func @dependent
 // CHECK: arith.scaling_truncf
-// CHECK: flow.dispatch.region -> (tensor<8x4x32xi8>)
-// CHECK: flow.dispatch.region -> (tensor<8x4x2xi8>)
+// CHECK: flow.dispatch.region -> (tensor<16x2x32xi8>)
+// CHECK: flow.dispatch.region -> (tensor<16x2x2xi8>)
 func.func @dependent(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: tensor<3x64xbf16>, %slots: tensor<3xi64>) -> (tensor<32x32xi8>, tensor<32x2xi8>) {
   %at = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
   %x = tensor.expand_shape %rows [[0], [1, 2]] output_shape [3, 2, 32] : tensor<3x64xbf16> into tensor<3x2x32xbf16>

@@ -142,6 +142,16 @@ def test_several_rows_in_pages() -> None:
     assert [each.part for each in program.report.launches if each.part] == ["rows"]
 
 
+def test_many_rows() -> None:
+    """Workgroups share the places of a head: of consecutive rows, and of others."""
+    check((chosen, paged_rows), (1, 2, 128, 8), 99, ([3],), torch.float32)
+
+
+@pytest.mark.slow
+def test_many_rows_that_are_nowhere() -> None:
+    check((chosen,), (1, 2, 128, 8), 99, ([-5], [40]), torch.float32)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [-5, -2, 13, 16, 2**40])
 def test_places_that_there_are_not(at: int) -> None:
@@ -161,8 +171,8 @@ def unchanged(at: int) -> None:
 @given(st.data())
 def test_sizes(data: st.DataObject) -> None:
     batch, heads, size = (data.draw(st.sampled_from(sizes)) for sizes in ((1, 2, 3), (1, 2, 5), (2, 6, 16, 80)))
-    length = data.draw(st.integers(2, 40))
-    rows = data.draw(st.integers(1, min(length, 4)))
+    length = data.draw(st.integers(2, 160))
+    rows = data.draw(st.integers(1, min(length, 4)) | st.integers(1, length))
     writes = [chosen, copied, put] + [by_sequence_and_row] * (batch > 1) + [equal, paged] * (rows == 1 and batch < 3)
     calls = [data.draw(st.lists(st.integers(0, length - rows), min_size=batch, max_size=batch)) for _ in range(2)]
     check(
