@@ -11,7 +11,7 @@ so what a workgroup stores is a part of each along some of its dimensions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from math import prod
@@ -69,7 +69,8 @@ class Hidden:
     """
 
     instance: Instance
-    target: Target
+    target: Target = field(repr=False)
+    """Not in the digest: sets are printed in any order."""
     tiles: tuple[int | None, int]
     k_tiles: int
     blocks: int

@@ -20,6 +20,7 @@ from mxcomp.plans import hidden_versions, plans_below
 from mxcomp.plans.packed_hidden import PackedHidden
 from mxcomp.selection import versions
 from mxcomp.selection.versions import Range
+from mxcomp.target import DEFAULT, get_target
 from mxcomp.ukernels import hidden
 
 
@@ -184,6 +185,11 @@ def test_what_is_packed(also: str, is_dynamic: bool) -> None:
 def test_a_norm_is_no_dispatch_where_it_is_part_of_a_kernel(rows: int, plan: str) -> None:
     """A layer of Llama 3 8B takes 41.6 µs for a single row, modelled, and would take 46.1 by the kernel that packs."""
     assert _plans(Case(rows, 14336, 4096, columns=4096), "norm")[:2] == [plan] * 2
+
+
+def test_names_are_the_same_in_each_process() -> None:
+    """They have a digest of all parameters: of none that is printed in any order."""
+    assert "{" not in repr(hidden.Hidden(hidden.INSTANCES[0], get_target(DEFAULT), (1, 1), 1, 1, "f4E2M1FN", 16, ""))
 
 
 def _plans(case: Case, also: str = "", **options: str) -> list[str]:
