@@ -37,14 +37,14 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf
 
-from mxcomp.matching import attention, positions
+from mxcomp.matching import attention, offers, positions
 from mxcomp.matching.attention import Attention, Few
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.positions import Guard
 from mxcomp.mlir import attributes, build, graph, notes
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.assumptions import Range, assume
-from mxcomp.mlir.attributes import DECODE, PACKS
+from mxcomp.mlir.attributes import DECODE
 from mxcomp.options import Options
 from mxcomp.packing import standing
 from mxcomp.ukernels.attention_combine import Combine
@@ -52,7 +52,6 @@ from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_memory import Stored
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
-from mxcomp.ukernels.waves import INNER_ROWS
 
 _MASK = 3
 """The operand of a kernel that is a mask, if it has one, but for scales and a table of pages."""
@@ -167,7 +166,7 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     if kernel.may_rotate:
         entries = {"kernel": asdict(kernel), "functions": ""}
         standing.placeholder(parts[0]).attributes[DECODE] = attributes.from_python(entries)
-    _may_pack(parts[0], kernel, tile=[], llvm_func_attrs={})
+    _may_pack(parts[0], kernel)
     if kernel.result:
         return build.reshaped(parts[0], result.shape)
     combine = Combine(
@@ -179,11 +178,10 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
     return build.expand(rows, result.shape, [[0, 1], [2]])
 
 
-def _may_pack(result: ir.Value, kernel: Decode | Prefill, **launch: Any) -> None:
+def _may_pack(result: ir.Value, kernel: Decode | Prefill) -> None:
     """Offers a kernel that also quantises and packs its result to what reads it, if there is one."""
     if kernel.may_pack:
-        packing = {"text": replace(kernel, packed=True).text(), "threads": kernel.threads, **launch}
-        standing.placeholder(result).attributes[PACKS] = attributes.from_python(packing)
+        offers.offer(standing.placeholder(result), replace(kernel, packed=True))
 
 
 def _prefilled(
@@ -215,10 +213,7 @@ def _dispatch(op: ir.Operation, kernel: Prefill, operands: list[ir.Value], sizes
             along=tuple(range(len(kernel.tiled))), llvm_func_attrs=kernel.llvm_func_attrs, tile=kernel.tiled,
             sizes=sizes,
         )  # fmt: skip
-    _may_pack(
-        tiles, kernel, heads=kernel.heads, size=kernel.value_size, tile=[1, kernel.tile // INNER_ROWS],
-        llvm_func_attrs=kernel.llvm_func_attrs,
-    )  # fmt: skip
+    _may_pack(tiles, kernel)
     return tiles
 
 

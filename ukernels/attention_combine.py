@@ -45,6 +45,7 @@ class Combine:
     def result_type(self, workgroups: int) -> ir.RankedTensorType:
         return build.tensor_type([workgroups, self.value_size], self.element)
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         result = self.result_type(1)

@@ -148,6 +148,7 @@ class Decode(Spec):
             return [build.tensor_type([workgroups, self.rows * self.value_size], self.result)]
         return part_types(workgroups, self.stored, self.value_size)
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)

@@ -199,6 +199,7 @@ class MxAttention:
             return [build.tensor_type([*rows, *parts, GROUPS, NEIGHBOURS], self.result)]
         return [build.tensor_type([*rows, *of_row], "f32") for of_row in ([*parts, GROUPS, NEIGHBOURS], [2])]
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)

@@ -57,6 +57,7 @@ NONE: Iterator[None] = iter(())
 class Prefill(Parameters):
     """The kernel with these parameters."""
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1, None)

@@ -179,7 +179,8 @@ class Parameters(Spec):
     @property
     def tiled(self) -> list[int]:
         """The sizes of a workgroup's part along the first dimensions of the result."""
-        return [self.tile] if self.heads == 1 else [1, self.tile]
+        rows = self.tile // INNER_ROWS if self.packed else self.tile
+        return [rows] if self.heads == 1 else [1, rows]
 
     @property
     def may_pack(self) -> bool:

@@ -144,6 +144,7 @@ class Quantisers:
         shares = [max(2, -(-size // self.workgroups)) for each in self.operands for size in each.stored]
         return [build.tensor_type([workgroups, share], "i8") for share in shares]
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)

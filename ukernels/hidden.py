@@ -137,6 +137,7 @@ class Hidden:
         scales = "tile", "inner_tile", "k_tile", "part", "block", "row", "step"
         return [[name for name in dims if self._sizes[name] > 1] for dims in (elements, scales)]
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.results(is_whole=False)

@@ -193,6 +193,7 @@ class Linear:
         vectors = [build.tensor_type([self.depth], kind) for kind in (self.norm.vectors if self.norm else ())]
         return [build.tensor_type([*rows, self.depth], self.element), *vectors, *weights, *biases, *residual]
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1)

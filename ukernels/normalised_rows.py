@@ -78,6 +78,7 @@ class NormalisedRows:
         """Returns the types of elements and of scales of so many inner tiles and rows of each."""
         return row_types([inner_tiles] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, rows)
 
+    @standing.once
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
         results = self.result_types(1, 1)

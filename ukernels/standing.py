@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from iree.compiler import ir
 from iree.compiler.dialects import func, util
@@ -13,6 +14,13 @@ from mxcomp.mlir import build
 from mxcomp.mlir.inline import insert
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Threads, Values
+
+_Kernel = TypeVar("_Kernel")
+
+
+def once(write: Callable[[_Kernel], str]) -> Callable[[_Kernel], str]:
+    """Keeps what a method writes, by its kernel, of plain values: layers of a model have the same kernels."""
+    return lru_cache(maxsize=16)(write)
 
 
 class Digested(ABC):

@@ -14,16 +14,17 @@ from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import blocks, gates, norms, quantiser
+from mxcomp.matching import blocks, gates, norms, offers, quantiser
 from mxcomp.matching.decision import VERSIONS, decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
 from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, below, computed, is_inside
-from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import PACKS
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import is_elementwise, yielded
 from mxcomp.ukernels import weight_only
+from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.conversions import CONVERSIONS, WHOLE
 from mxcomp.ukernels.quantising import SOURCE_BITS
 
@@ -315,8 +316,10 @@ def _is_row_major(read: Read, m: int | None, k: int) -> bool:
 def _batches(read: Read, found: Activations, m: int | None, k: int) -> int:
     """Returns of how many batches a kernel makes rows of an [m, k] operand head by head, as they are read; 0: it does
     not."""
-    entries = attributes.to_python(found.made[0].attributes[PACKS]) if found.made else {}
-    heads, size = entries.get("heads", 0), entries.get("size", 1)
+    kernel = offers.offered(found.made[0]) if found.made else None
+    if not isinstance(kernel, Prefill):
+        return 0
+    heads, size = kernel.heads or 0, kernel.value_size
     batches, rest = divmod(heads * size, k)
     if not batches or rest or (m is None and batches > 1):
         return 0

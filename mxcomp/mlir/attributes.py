@@ -119,7 +119,7 @@ PLACEHOLDER = "mxcomp.placeholder"
 """The attribute of operations in the body of a placeholder. IREE keeps it where it drops those of the placeholder."""
 
 PACKS = "mxcomp.packs"
-"""The attribute of a placeholder with a kernel that also quantises and packs its result, and the number of threads."""
+"""The attribute of a placeholder with a kernel that also quantises and packs its result (`mxcomp.matching.offers`)."""
 
 DECODE = "mxcomp.decode"
 """The attribute of a placeholder with the fields of its kernel (`ukernels/attention_decode.py`), and functions that it

@@ -12,14 +12,17 @@ from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
 from mxcomp.layout.inner_tiles import INNER_ROWS, MFMA, STEPS
 from mxcomp.layout.problem import Problem
+from mxcomp.matching import offers
 from mxcomp.matching.activations import Activations
 from mxcomp.matching.decision import VERSIONS
-from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir import attributes, build
 from mxcomp.mlir.assumptions import Range, assume, assumed
-from mxcomp.mlir.attributes import DECODE, PACKS
+from mxcomp.mlir.attributes import DECODE
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.block_quantiser import Padding
 from mxcomp.packing.runtime_sizes import RuntimeSizes
+from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.normalised_rows import NormalisedRows
@@ -124,21 +127,18 @@ def _made_by(
 
     Its workgroups have K tiles of each row, in order, or inner tiles of rows of a head.
     """
-    entries = attributes.to_python(maker.attributes[PACKS])
-    module = ir.Module.parse(entries["text"])
-    function, *_ = (view.operation for view in module.body.operations)
-    kinds = [ir.RankedTensorType(each) for each in function.attributes["function_type"].value.results]
-    blocks = (problem.k or 0) // problem.block
-    along: dict[int, int | None] = {0: blocks // kinds[0].shape[1], 2: INNER_ROWS}
-    if found.batches:
-        along = {0: entries["heads"], 1: inner_tiles and inner_tiles // found.batches}
-    results = [build.tensor_type([along.get(i, size) for i, size in enumerate(kind.shape)], "i8") for kind in kinds]
-    completed = _Completed(function, block_quantiser.text(found, blocks, True, padding if found.batches else ()))
+    kernel, blocks = offers.offered(maker), (problem.k or 0) // problem.block
+    if isinstance(kernel, Prefill):
+        results = kernel.result_types(kernel.heads, inner_tiles and inner_tiles // found.batches)
+        along, tile, llvm_func_attrs = tuple(range(len(kernel.tiled))), kernel.tiled, kernel.llvm_func_attrs
+    else:
+        results, along, tile, llvm_func_attrs = kernel.result_types(kernel.workgroups), (0, 2), [], {}
+    completed = _Completed(kernel, block_quantiser.text(found, blocks, True, padding if found.batches else ()))
     operands = list(maker.operands)[: -len(maker.results)]
     with maker.location:
         packed = standing.dispatch(
-            completed, operands, results, entries["threads"], along=tuple(along),
-            llvm_func_attrs=entries["llvm_func_attrs"], tile=entries["tile"], sizes=sizes,
+            completed, operands, results, kernel.threads, along=along, llvm_func_attrs=llvm_func_attrs, tile=tile,
+            sizes=sizes,
         )  # fmt: skip
     if DECODE in maker.attributes:
         decode = attributes.to_python(maker.attributes[DECODE])
@@ -169,12 +169,14 @@ def _as_packed(
 class _Completed:
     """A kernel with the functions that it calls in their places."""
 
-    function: ir.Operation
+    kernel: Decode | Prefill
     functions: str
 
     @property
     def name(self) -> str:
-        return graph.symbol_name(self.function)
+        return self.kernel.name
 
     def text(self) -> str:
-        return block_quantiser.completed_text(self.function, self.functions)
+        module = ir.Module.parse(self.kernel.text())
+        function, *_ = module.body.operations
+        return block_quantiser.completed_text(function.operation, self.functions)
