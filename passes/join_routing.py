@@ -33,6 +33,7 @@ from mxcomp.packing import standing
 from mxcomp.ukernels import chain
 from mxcomp.ukernels.chain import Chain
 from mxcomp.ukernels.chain_ahead import ChainAhead
+from mxcomp.ukernels.top_k import TopK
 
 OPTIONS = ("ukernels", "reference")
 
@@ -93,6 +94,8 @@ class _Growing:
             return None
         ops = [op for op in self.order[: min(ends)] if op in self.inside]
         self.inside = set(ops)
+        if any(sort.place not in self.inside for op in ops if (sort := TopK.of(op)) is not None):
+            return None  # which finds what nothing has counted
         operands = dict.fromkeys(value for op in ops for value in chain.read(op) if not _is_made(value, ops))
         values = [value for op in ops for value in op.results if self._outside(op, [value])]
         sources = dict.fromkeys(_source(value, self.inside) for value in values)

@@ -33,7 +33,6 @@ from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.loops import names, reduced
 from mxcomp.options import Options
-from mxcomp.passes.workarounds.legalise_overwriting import SORT
 
 _MOST = 1024
 """The most elements of a row; each is compared with each."""
@@ -46,7 +45,7 @@ _INTEGERS = {2: (False, True), 3: (False, True), 4: (True, True), 5: (True, True
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites sorts outside of dispatches below `module`."""
-    for op in [op for op in graph.walk(module, bodies=False) if op.name == SORT and not graph.is_in_dispatch(op)]:
+    for op in [op for op in graph.walk(module, bodies=False) if op.name == graph.SORT and not graph.is_in_dispatch(op)]:
         order = _order(op)
         axis = ir.IntegerAttr(op.attributes["dimension"]).value
         size = build.static_sizes(op.operands[0])[axis]
@@ -82,6 +81,9 @@ def _replace(op: ir.Operation, axis: int, compared: int, compare: ir.Operation) 
     dynamic = [build.dim(sources[0], i) for i, size in enumerate(shape) if size is None]
     number = _number_before(sources[compared], axis, compare)
     place = _found(number, shape, axis, dynamic)
+    if compare.name == "arith.cmpf" and axis == len(shape) - 1:
+        predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
+        place.owner.attributes[attributes.PLACES] = ir.BoolAttr.get(_FLOATS[predicate])
     for source, result, found in zip(sources, op.results, slices, strict=True):
         made = _taken(source, place, build.tensor_type(shape, build.element(source)), axis, dynamic)
         for user, size in found if is_sliced else []:

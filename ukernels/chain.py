@@ -10,7 +10,7 @@ Several workgroups compute the same, and each stores a part of the results: IREE
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -31,6 +31,7 @@ from mxcomp.mlir.linalg_ops import (
 )
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Threads, Values, select
+from mxcomp.ukernels.top_k import TopK
 from mxcomp.ukernels.waves import BEYOND
 
 MOST_STEPS = 2**17
@@ -77,7 +78,8 @@ def is_followed(op: ir.Operation) -> bool:
     maps = indexing_maps(op) or []
     exprs = [expr for each in maps for expr in each.results]
     steps = loop_sizes(op, maps).values()
-    if None in steps or math.prod(size or 1 for size in steps) > MOST_STEPS or len(set(maps[len(inputs(op)) :])) > 1:
+    count = 0 if TopK.of(op) else math.prod(size or 1 for size in steps)
+    if None in steps or count > MOST_STEPS or len(set(maps[len(inputs(op)) :])) > 1:
         return False
     body = [view.operation for view in op.regions[0].blocks[0].operations][:-1]
     captured = [user.operands[i] for user, i in graph.inputs(op)[len(op.operands) :]]
@@ -158,15 +160,30 @@ class Chain(standing.Digested):
 
         return standing.module(self.prefix, [*given, *results], results, self.threads, write)
 
-    @property
+    @cached_property
+    def chosen(self) -> dict[ir.Operation, TopK]:
+        """The sorts whose first elements waves choose, by the operations that find places."""
+        return {each.place: each for op in self.ops if (each := TopK.of(op)) is not None}
+
+    @cached_property
     def steps(self) -> list[ir.Operation]:
         """The operations, those in dispatch regions by themselves."""
-        return [each for op in self.ops for each in (_inner(op) if op.name == _REGION else [op])]
+        counting = {each.ranking for each in self.chosen.values()}
+        ops = [op for op in self.ops if op not in counting]
+        return [each for op in ops for each in (_inner(op) if op.name == _REGION else [op])]
+
+    def _slots(self, op: ir.Operation) -> int:
+        """Returns about how many instructions compute all elements of a result."""
+        return self.chosen[op].slots if op in self.chosen else _slots(op)
+
+    def _read(self, op: ir.Operation) -> list[ir.Value]:
+        return [self.chosen[op].source] if op in self.chosen else read(op)
 
     @property
     def costly(self) -> list[ir.Operation]:
         """The operations that are not computed with what reads them, but by a dispatch, where there is no chain."""
-        return [op for op in self.steps if _is_costly(op) and any(_is_read(value, self.steps) for value in op.results)]
+        ops = {*self.steps, *(each.ranking for each in self.chosen.values())}
+        return [op for op in self.steps if _is_costly(op) and any(_is_read(value, ops) for value in op.results)]
 
     @cached_property
     def stages(self) -> list[list[ir.Operation]]:
@@ -175,9 +192,9 @@ class Chain(standing.Digested):
         found, costly = list[list[ir.Operation]](), set(self.costly)
         stage, work = dict[ir.Value, int](), dict[ir.Value, int]()
         for op in self.steps:
-            sources = list(map(_source, read(op)))
+            sources = list(map(_source, self._read(op)))
             last = max((stage.get(value, 0) for value in sources), default=0)
-            slots = _slots(op) + sum(work.get(value, 0) for value in sources)
+            slots = self._slots(op) + sum(work.get(value, 0) for value in sources)
             is_kept = op in costly and slots > _FEW_SLOTS
             if is_kept and last == len(found):
                 found.append([])
@@ -195,7 +212,7 @@ class Chain(standing.Digested):
     @property
     def slots(self) -> int:
         """About how many instructions compute what is kept."""
-        return sum(map(_slots, self.stored))
+        return sum(map(self._slots, self.stored))
 
     @property
     def lds_bytes(self) -> int:
@@ -211,8 +228,9 @@ class Chain(standing.Digested):
 
     @property
     def threads(self) -> int:
-        counts = [self.parts(op) * size(op.results[0]) for op in self.stored]
-        most = max(*map(size, self.values), *map(size, self.operands), *counts)
+        counts = [self.parts(op) * size(op.results[0]) for op in self.stored if op not in self.chosen]
+        waves = [math.prod(each.rows) * LANES for each in self.chosen.values()]
+        most = max(*map(size, self.values), *map(size, self.operands), *counts, *waves)
         return min(_MOST_THREADS, -(-most // LANES) * LANES)
 
     def piece(self, value: ir.Value) -> int:
@@ -302,7 +320,7 @@ def _read_results(op: ir.Operation) -> list[ir.Value]:
     return [value for value in op.results if any(True for _ in value.uses)]
 
 
-def _is_read(value: ir.Value, ops: Sequence[ir.Operation]) -> bool:
+def _is_read(value: ir.Value, ops: Collection[ir.Operation]) -> bool:
     users = (use.owner.operation for use in value.uses)
     return any(user in ops or user.name == "flow.return" or user.parent.name.startswith("linalg.") for user in users)
 
@@ -443,6 +461,9 @@ class Writing:
     def _keep(self, op: ir.Operation) -> None:
         values = _read_results(op)
         memory = [self._memory(value) for value in values]
+        self.kept |= dict(zip(values, memory, strict=True))
+        if op in self.chain.chosen:
+            return self._choose(self.chain.chosen[op], memory[0])
         sizes, numbers = memory[0].sizes, [list(op.results).index(value) for value in values]
 
         def computed(at: Index) -> Values:
@@ -457,7 +478,22 @@ class Writing:
         if op.name == _SCATTER:
             builder.lds_barrier()
             self._scatter(op, memory[0])
-        self.kept |= dict(zip(values, memory, strict=True))
+
+    def _choose(self, sort: TopK, memory: Memory) -> None:
+        """Stores the places of the first elements of each row, which a wave chooses."""
+
+        def chosen(at: Index) -> None:
+            row, lane = builder.uniform(at // LANES), (at % LANES).here
+
+            def element(column: Index) -> ir.Value:
+                place = [*composing.split(row.value, sort.rows), column.value]
+                return Elements(self.kept).at(sort.source, place)
+
+            found = sort.places(element, lane)
+            with builder.when(lane < sort.count):
+                memref.StoreOp(found, memory.buffer, [(row * sort.count + lane).value])
+
+        self._turns(math.prod(sort.rows) * LANES, chosen)
 
     def _in_parts(self, op: ir.Operation, sizes: Sequence[int], parts: int) -> Callable[[Index], Values]:
         """Reduces into each element in so many threads, and returns what adds up their parts."""

@@ -96,8 +96,8 @@ def _behind(product: ir.Value, ops: Sequence[ir.Operation]) -> dict[ir.Operation
 def _is_followed(op: ir.Operation) -> bool:
     if not all(map(chain.has_numbers, op.results)):
         return False
-    if op.name in chain.VIEWS:
-        return chain.is_of_tensors(op)
+    if op.name in chain.VIEWS:  # of a sort a slice is read, not all that was sorted
+        return chain.is_of_tensors(op) and graph.producer(op.operands[0], graph.SORT) is None
     is_known = op.name in ("linalg.generic", "linalg.fill") and chain.is_followed(op)
     return is_known and (steps_reduced(op) or MOST_REDUCED + 1) <= MOST_REDUCED
 

@@ -18,7 +18,7 @@ from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, is_zero, iterators, reads_init, yielded
 
-SCATTER, SORT = "iree_linalg_ext.scatter", "iree_linalg_ext.sort"
+SCATTER = "iree_linalg_ext.scatter"
 _CASTS = ("arith.extf", "arith.truncf")
 _INTEGER_CASTS = ("arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast", "arith.index_castui")
 _MATRIX = 2
@@ -233,7 +233,7 @@ def _are_different(ids: ir.Value) -> bool:
         else:
             break
         ids = op.operands[0]
-    if op is None or op.name != SORT or ir.IntegerAttr(op.attributes["dimension"]).value != 1:
+    if op is None or op.name != graph.SORT or ir.IntegerAttr(op.attributes["dimension"]).value != 1:
         return False  # where logits are -inf or NaN, iree_linalg_ext.topk returns its init: an id twice
     return _is_counting(op.operands[ir.OpResult(ids).result_number])
 

@@ -109,6 +109,9 @@ INSIDE = "mxcomp.inside"
 RANKS = "mxcomp.ranks"
 """Marks an operation that counts, for each element of a sort, those before it."""
 
+PLACES = "mxcomp.places"
+"""Marks an operation that finds the first floats of rows by these counts, and says whether large ones come first."""
+
 KERNEL = "mxcomp.kernel"
 """The attribute of an operation with the text of a module that has its kernel, which is not in the registry."""
 

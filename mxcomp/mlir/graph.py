@@ -154,6 +154,7 @@ def producer(value: ir.Value, *names: str) -> ir.Operation | None:
     return op if op is None or not names or op.name in names else None
 
 
+SORT = "iree_linalg_ext.sort"
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 VIEWS = (*RESHAPES, "tensor.cast")
 

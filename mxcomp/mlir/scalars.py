@@ -13,6 +13,7 @@ from mxcomp.mlir import build, linalg
 
 Number: TypeAlias = ir.Value | int | float
 _LOW_BITS = 31
+_SIGN, _ALL = 0x80000000, 0xFFFFFFFF
 
 
 def i32(value: int) -> ir.Value:
@@ -104,6 +105,11 @@ def largest(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.MaxSIOp(a, b).result
 
 
+def greatest(a: ir.Value, b: ir.Value) -> ir.Value:
+    """Returns the larger of unsigned numbers."""
+    return arith.MaxUIOp(a, b).result
+
+
 def clamped(value: ir.Value, last: int, first: int = 0) -> ir.Value:
     """Returns a signed number within [first, last]."""
     above = arith.MaxSIOp(value, constant(first, value.type)).result
@@ -141,6 +147,19 @@ def number(value: ir.Value) -> ir.Value:
 
 def is_nan(value: ir.Value) -> ir.Value:
     return arith.CmpFOp(arith.CmpFPredicate.UNO, value, value).result
+
+
+def ordered(value: ir.Value, nan: int) -> ir.Value:
+    """Returns an f32 as an unsigned i32 with the same order, equal for -0.0 and 0.0; of NaN that one."""
+    found = bits(value)
+    found = select(equal(found, _SIGN), 0, found)
+    turned = select(less(found, 0), flipped(found, _ALL), flipped(found, _SIGN))
+    return select(is_nan(value), nan, turned)
+
+
+def of_order(order: ir.Value) -> ir.Value:
+    """Returns the f32 of what `ordered` returns; 0.0 for -0.0."""
+    return number(select(less(order, 0), flipped(order, _SIGN), flipped(order, _ALL)))
 
 
 def widened(value: ir.Value) -> ir.Value:

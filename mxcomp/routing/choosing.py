@@ -30,7 +30,6 @@ from mxcomp.routing.rules import SIGMOID, Rule
 
 _OUT, _NAN = 0, 1
 """Sort keys below those of all numbers: -inf has 0x007FFFFF. An expert with `_OUT` is never chosen."""
-_ALL, _SIGN = 0xFFFFFFFF, 0x80000000
 _NAN_BITS = 0x7FC00000
 _LEAST_SUM = 1e-20
 """A term added to sums of sigmoids before weights are divided by them, as DeepSeek does: they may all be 0."""
@@ -65,7 +64,7 @@ def choose(logits: ir.Value, rule: Rule, bias: ir.Value | None = None, regions: 
 
         def body(*given: ir.Value) -> tuple[ir.Value, ir.Value]:
             keys, rest = given[: rule.top_k], given[rule.top_k : -2]
-            found = list(rest) if scores is not None else [_value(s.high(key)) for key in keys]
+            found = list(rest) if scores is not None else [s.of_order(s.high(key)) for key in keys]
             weights = _weights(found, rule, scores is None, rest[0] if is_partial else None)
             return _column([_expert(key, experts) for key in keys]), _column(weights)
 
@@ -98,25 +97,12 @@ def _padded(logits: ir.Value) -> ir.Value:
     return tabled("te", (tokens, -(-experts // LANES) * LANES), "f32", [], element)
 
 
-def _order(value: ir.Value) -> ir.Value:
-    """Returns an f32 as an unsigned integer with the same order."""
-    bits = s.bits(value)
-    bits = s.select(s.equal(bits, _SIGN), 0, bits)
-    turned = s.select(s.less(bits, 0), s.flipped(bits, _ALL), s.flipped(bits, _SIGN))
-    return s.select(s.is_nan(value), _NAN, turned)
-
-
-def _value(order: ir.Value) -> ir.Value:
-    """Returns the f32 of a sort key; 0.0 for -0.0."""
-    return s.number(s.select(s.less(order, 0), s.flipped(order, _SIGN), s.flipped(order, _ALL)))
-
-
 def _keys(ranked: ir.Value, kept: ir.Value | None, group: int) -> ir.Value:
     """Returns keys i64 [T, E], the larger the better; `kept` are groups i32 [T, groups] of `group` experts, 1 or 0."""
     tokens, experts = _sizes(ranked)
 
     def key(value: ir.Value, _: ir.Value) -> ir.Value:
-        order, expert = _order(value), s.loop_index(1)
+        order, expert = s.ordered(value, _NAN), s.loop_index(1)
         if kept is not None:
             is_out = s.equal(s.at(kept, s.loop_index(0), s.divided(expert, group)), 0)
             order = s.select(is_out, _OUT, order)
@@ -164,7 +150,7 @@ def _scores(x: ir.Value, rule: Rule) -> ir.Value:
 
 def _exponential(value: ir.Value, most: ir.Value) -> ir.Value:
     """Returns e to the power of a logit minus that of the key `most`."""
-    return s.exp(s.subtracted(value, _value(s.high(most))))
+    return s.exp(s.subtracted(value, s.of_order(s.high(most))))
 
 
 def _sum_of_exponentials(x: ir.Value, most: ir.Value) -> ir.Value:
@@ -226,10 +212,10 @@ def _kept_groups(logits: ir.Value, rule: Rule, bias: ir.Value | None, regions: b
         if bias is not None:
             first = s.times(s.remainder(s.loop_index(0), rule.groups), size)
             score = s.added(score, s.at(bias, s.plus(first, s.loop_index(1))))
-        return s.packed(_order(score), s.minus(size - 1, s.loop_index(1)))
+        return s.packed(s.ordered(score, _NAN), s.minus(size - 1, s.loop_index(1)))
 
     def both(first: ir.Value, second: ir.Value, _: ir.Value) -> ir.Value:
-        return _order(s.added(_value(s.high(first)), _value(s.high(second))))
+        return s.ordered(s.added(s.of_order(s.high(first)), s.of_order(s.high(second))), _NAN)
 
     with build.dispatch_region([build.tensor_type(shape[:1], "i32")], [], regions) as region:
         pairs = [("t", each) for each in _best(tabled("te", shape, "i64", [("te", rows)], key), 2)]

@@ -21,7 +21,6 @@ from iree.compiler import ir
 from mxcomp.mlir import graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
-from mxcomp.passes.workarounds.legalise_overwriting import SORT
 
 WORKAROUND = Workaround(Computes())
 
@@ -39,7 +38,7 @@ def run(module: ir.Operation, options: Options) -> None:
 
 def unread(op: ir.Operation) -> list[ir.Value]:
     """Returns the unread results of a sort that has other, read results."""
-    found = [result for result in op.results if _is_unread(result)] if op.name == SORT else []
+    found = [result for result in op.results if _is_unread(result)] if op.name == graph.SORT else []
     return found if len(found) < len(op.results) else []
 
 

@@ -29,7 +29,7 @@ from mxcomp.passes.workarounds import Computes, Workaround
 WORKAROUND = Workaround(Computes("overlap"))
 
 PIPELINE = "any(cse)"
-SORT, _SCATTER, _GATHER = "iree_linalg_ext.sort", "iree_linalg_ext.scatter", "iree_linalg_ext.gather"
+_SCATTER, _GATHER = "iree_linalg_ext.scatter", "iree_linalg_ext.gather"
 SLICES = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 _WRITTEN = {
     _SCATTER: [-1],
@@ -44,7 +44,7 @@ _WRITTEN = {
 def places_written(op: ir.Operation) -> list[int]:
     """Returns the indices of the operands that an operation overwrites."""
     count = len(op.operands)
-    return list(range(count)) if op.name == SORT else [i % count for i in _WRITTEN.get(op.name, ())]
+    return list(range(count)) if op.name == graph.SORT else [i % count for i in _WRITTEN.get(op.name, ())]
 
 
 def written(op: ir.Operation) -> list[ir.Value]:

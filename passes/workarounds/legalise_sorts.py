@@ -18,7 +18,6 @@ from iree.compiler import ir
 from mxcomp.mlir import graph
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
-from mxcomp.passes.workarounds.legalise_overwriting import SORT
 
 WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24658")
 
@@ -27,7 +26,7 @@ _SEGMENTS = "operandSegmentSizes"
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites sorts outside of dispatches below `module`."""
-    graph.rewrite(module, (SORT,), _drop_repetitions, outside=True)
+    graph.rewrite(module, (graph.SORT,), _drop_repetitions, outside=True)
 
 
 def _drop_repetitions(op: ir.Operation) -> None:

@@ -38,7 +38,7 @@ from mxcomp.passes.workarounds import Computes, Workaround
 WORKAROUND = Workaround(Computes("memory never written"), upstream="iree-org/iree#21202")
 
 NAMES = ("iree_linalg_ext.topk", "iree_linalg_ext.topk_v2")
-_SORT, _YIELD = "iree_linalg_ext.sort", "iree_linalg_ext.yield"
+_YIELD = "iree_linalg_ext.yield"
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -82,7 +82,7 @@ def _sorted(tensors: Sequence[ir.Value], axis: int, order: ir.Block) -> Sequence
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, len(tensors)]),
     }
     kinds = [value.type for value in tensors]
-    op = ir.Operation.create(_SORT, kinds, list(tensors), attributes, regions=1)
+    op = ir.Operation.create(graph.SORT, kinds, list(tensors), attributes, regions=1)
     elements = [ir.RankedTensorType(kind).element_type for kind in kinds for _ in range(2)]
     block = op.regions[0].blocks.append(*elements, arg_locs=[op.location] * len(elements))
     a, b, place_a, place_b = block.arguments

@@ -44,19 +44,19 @@ func.func @first(%x: tensor<1x32xbf16>, %i: tensor<1x32xi32>) -> (tensor<2x4xi32
   return %r, %n : tensor<2x4xi32>, tensor<1x4xi32>
 }
 
-// Not of more than is computed in the time of a dispatch.
+// Not of more than is computed in the time of a dispatch: of integers, all elements are compared with all.
 
 // CHECK-LABEL: @many
 // CHECK: flow.dispatch.region
 // CHECK: mx_chain
 // CHECK: flow.return
 // CHECK: flow.dispatch.region -> (tensor<2x4xi32>) {
-func.func @many(%x: tensor<1x128xbf16>, %i: tensor<1x128xi32>) -> (tensor<2x4xi32>, tensor<1x4xi32>) {
-  %s:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : tensor<1x128xbf16>, tensor<1x128xi32>) {
-  ^bb0(%a: bf16, %b: bf16, %c: i32, %d: i32):
-    %0 = arith.cmpf oge, %a, %b : bf16
+func.func @many(%x: tensor<1x128xi32>, %i: tensor<1x128xi32>) -> (tensor<2x4xi32>, tensor<1x4xi32>) {
+  %s:2 = iree_linalg_ext.sort dimension(1) outs(%x, %i : tensor<1x128xi32>, tensor<1x128xi32>) {
+  ^bb0(%a: i32, %b: i32, %c: i32, %d: i32):
+    %0 = arith.cmpi sge, %a, %b : i32
     iree_linalg_ext.yield %0 : i1
-  } -> tensor<1x128xbf16>, tensor<1x128xi32>
+  } -> tensor<1x128xi32>, tensor<1x128xi32>
   %n = tensor.extract_slice %s#1[0, 0] [1, 4] [1, 1] : tensor<1x128xi32> to tensor<1x4xi32>
   %ids = tensor.collapse_shape %n [[0, 1]] : tensor<1x4xi32> into tensor<4xi32>
   %r = flow.dispatch.region -> (tensor<2x4xi32>) {

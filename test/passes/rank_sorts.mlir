@@ -9,7 +9,7 @@
 // CHECK: %[[N:.+]] = linalg.generic {{.+}} iterator_types = ["parallel", "parallel", "reduction"]} ins(%[[XS]], %[[XS]] : tensor<8x64xf32>, tensor<8x64xf32>)
 // CHECK: arith.cmpf uno
 // CHECK: arith.cmpf ogt
-// CHECK: %[[P:.+]] = linalg.generic {{.+}} ins(%[[N]] : tensor<8x64xi32>) outs(%{{.+}} : tensor<8x4xi32>)
+// CHECK: %[[P:.+]] = linalg.generic {{.+}} ins(%[[N]] : tensor<8x64xi32>) outs(%{{.+}} : tensor<8x4xi32>) attrs = {mxcomp.places = true}
 // CHECK: %[[V:.+]] = linalg.generic {{.+}} ins(%[[P]] : tensor<8x4xi32>) outs(%{{.+}} : tensor<8x4xf32>)
 // CHECK: tensor.extract %[[XS]][
 // CHECK: %[[E:.+]] = linalg.generic {{.+}} ins(%[[P]] : tensor<8x4xi32>) outs(%{{.+}} : tensor<8x4xi64>)
@@ -34,6 +34,7 @@ func.func @largest(%x: tensor<8x64xf32>, %i: tensor<8x64xi64>) -> (tensor<8x4xf3
 // CHECK: arith.cmpi ugt
 // CHECK: arith.cmpi eq
 // CHECK: linalg.generic {{.+}} outs(%{{.+}} : tensor<?x64xi32>)
+// CHECK-NOT: mxcomp.places
 // CHECK-NOT: iree_linalg_ext.sort
 // CHECK: return
 func.func @least(%x: tensor<?x64xi32>) -> tensor<?x64xi32> {
