@@ -218,10 +218,11 @@ _ELEMENTS = re.compile("_(" + "|".join(ELEMENT_TYPES) + ")")
 
 @dataclass(frozen=True)
 class Found:
-    """A problem's shortest time, and, for each tile that it takes, how many times longer it takes without."""
+    """A problem's shortest time, the ukernels of it, and, for each tile, how many times longer it takes without."""
 
     cell: Cell
     us: float
+    ukernels: Names
     slower: Mapping[str, float]
 
 
@@ -241,7 +242,8 @@ def examined(cell: Cell) -> Found | None:
         return None
     us, names = way
     others = {tile: best(cell, _instances()[tile]) for tile in map(tile_of, names)}
-    return Found(cell, us, {tile: math.inf if other is None else other[0] / us for tile, other in others.items()})
+    slower = {tile: math.inf if other is None else other[0] / us for tile, other in others.items()}
+    return Found(cell, us, names, slower)
 
 
 def main() -> int:
@@ -257,7 +259,9 @@ def main() -> int:
     for each in found:
         for tile, times_longer in each.slower.items():
             slower[tile].append(times_longer)
-    print(f"{len(found)} problems\n\n| tile | fastest for | slower without | at worst |\n|---|---|---|---|")
+    taken = frozenset[str]().union(*(each.ukernels for each in found))
+    print(f"{len(found)} problems, {len(taken)} ukernels\n")
+    print("| tile | fastest for | slower without | at worst |\n|---|---|---|---|")
     for tile in sorted(_instances(), key=lambda tile: sum(map(math.log, slower[tile]))):
         mean = math.exp(sum(map(math.log, slower[tile])) / len(found)) - 1
         print(f"| {tile} | {len(slower[tile])} | {mean:.3%} | {max(slower[tile], default=1.0) - 1:.1%} |")
