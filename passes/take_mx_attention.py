@@ -41,8 +41,9 @@ from mxcomp.options import Options
 from mxcomp.packing import attention_operands, standing
 from mxcomp.target import Target
 from mxcomp.ukernels.attention_combine import Combine
-from mxcomp.ukernels.attention_decode import MOST_SPLITS
-from mxcomp.ukernels.attention_mx import SIZES, MxAttention
+from mxcomp.ukernels.attention_decode_parameters import MOST_SPLITS
+from mxcomp.ukernels.attention_mx import MxAttention
+from mxcomp.ukernels.attention_mx_parameters import SIZES
 from mxcomp.ukernels.attention_mx_rows import ROWS
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.conversions import CONVERSIONS

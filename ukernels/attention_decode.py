@@ -9,144 +9,31 @@ enough heads, it has all waves of one, which combine theirs through LDS.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
-from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State, kept
 from mxcomp.ukernels.attention_cache import Cache
-from mxcomp.ukernels.attention_combine import part_types
-from mxcomp.ukernels.attention_memory import Operand, Spec, Stored, VisibleKeys, clamped, last, times
+from mxcomp.ukernels.attention_decode_parameters import PIECE, Parameters
+from mxcomp.ukernels.attention_memory import Operand, VisibleKeys, clamped, last, times
 from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
-from mxcomp.ukernels.normalised_rows import row_types, with_block
+from mxcomp.ukernels.normalised_rows import with_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, SIMDS, STEPS
+from mxcomp.ukernels.waves import BEYOND, INNER_ROWS, LANES
 
-MOST_ROWS = 2 * COLUMNS
-"""The largest number of queries that share a head of keys, which are in registers."""
-MOST_SPLITS = LANES
-"""The largest number of parts: the combining kernel has a lane for each."""
-MOST_WAVES, MOST_NARROW_WAVES = SIMDS, 2 * SIMDS
-"""The largest number of parts that a workgroup has all of: a wave for each SIMD, or, of narrow caches, of which a wave
-has fewer bytes on their way, two."""
 _PREFETCHED = 256
 """The sizes of a key and a value up to which two steps fit into registers."""
-_CHUNK, _PIECE, _QUAD = 8, 4, 4
-"""The numbers of a result's neighbours that a thread combines, and that it reads at a time; of lanes that share a
-block."""
+_CHUNK, _QUAD = 8, 4
+"""The numbers of a result's neighbours that a thread combines, and of lanes that share a block."""
 
 
-@dataclass(frozen=True)
-class Decode(Spec):
-    """The kernel's parameters. Without a type of results it computes parts; else a workgroup has all parts of a head.
-
-    Of packed results each row of an inner tile is that of a sequence.
-
-    Attributes:
-        group: Heads of queries that share one of keys.
-        splits: Parts of the keys.
-        value_scale: What values are multiplied by.
-    """
-
-    heads: int
-    queries: int
-    _: KW_ONLY
-    group: int
-    splits: int
-    value_scale: float = 1.0
-
-    @property
-    def rows(self) -> int:
-        """The number of queries that share a head of keys."""
-        return self.group * self.queries
-
-    @property
-    def fragments(self) -> int:
-        return -(-self.rows // COLUMNS)
-
-    @property
-    def stored(self) -> tuple[int, int]:
-        """The rows of parts: fragments, and rows of each, which are padded if there are several fragments."""
-        return self.fragments, min(self.rows, COLUMNS)
-
-    @property
-    def waves(self) -> int:
-        """The number of waves of a workgroup."""
-        return self.splits if self.result else 1
-
-    @property
-    def workgroups(self) -> int:
-        return self.heads // self.group * self.splits // self.waves
-
-    @property
-    def threads(self) -> int:
-        return LANES * self.waves
-
-    @property
-    def run(self) -> int:
-        """The neighbours of a row that a lane has in LDS."""
-        return 4 * Pieces.of(self.value_size).width
-
-    @property
-    def run_row(self) -> int:
-        """The elements of a row in LDS."""
-        return self.value_size // self.run * (self.run + _PIECE)
-
-    @property
-    def lds_bytes(self) -> int:
-        """The bytes of LDS of a workgroup: where it has all parts, their rows and two numbers of each."""
-        return self.splits * self.rows * (self.run_row + 2) * 4 if self.result else 0
-
-    @property
-    def may_pack(self) -> bool:
-        """Whether results may be packed: an inner tile of rows, of each of which several workgroups have whole K
-        tiles."""
-        is_whole = self.queries == 1 and self.rows * self.value_size % (BLOCK * BLOCKS * STEPS) == 0
-        is_whole_inner_tile = self.workgroups % INNER_ROWS == 0 and self.workgroups > INNER_ROWS
-        return is_whole and is_whole_inner_tile and self.result in ("bf16", "f16")
-
-    @property
-    def may_rotate(self) -> bool:
-        """Whether workgroups may compute queries, and the new rows of keys and values, themselves: of one token, whose
-        heads follow one another in operands of known sizes."""
-        is_plain = self.queries == 1 and self.size == self.value_size and self.pages is None
-        is_known = not any(None in stored.sizes for stored in self.inputs)
-        axes = [("l", "d"), ("l", "v")] * 2
-        is_in_order = all(each.has_heads(self.group, of) for each, of in zip(self.caches, axes, strict=False))
-        return is_plain and is_known and is_in_order and self.query.has_heads(1, ("d",))
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
-        return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{builder.digest(self)}"
-
-    @property
-    def caches(self) -> list[Stored]:
-        """Keys and values, and then their scales, if they have any."""
-        return [each for each in (self.key, self.value, self.key.scales, self.value.scales) if each]
-
-    @property
-    def outputs(self) -> list[Stored]:
-        """The results with dynamic sizes: none."""
-        return []
-
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of sums, and of the largest score and the sum of powers of each, of so many workgroups.
-
-        Where these have all parts it is that of their rows.
-        """
-        if self.packed:
-            parts, rows = (1, 1) if workgroups == 1 else (self.workgroups // INNER_ROWS, INNER_ROWS)
-            return row_types([parts], self.rows * self.value_size // BLOCK, rows)
-        if self.result:
-            return [build.tensor_type([workgroups, self.rows * self.value_size], self.result)]
-        return part_types(workgroups, self.stored, self.value_size)
+class Decode(Parameters):
+    """The kernel with these parameters."""
 
     @standing.once
     def text(self) -> str:
@@ -417,7 +304,7 @@ class _Whole(_Decode):
 
     def _place(self, part: Index, row: Index, element_: Index) -> Index:
         """Returns the place of an element of a row of a part."""
-        run = element_ // self.run * (self.run + _PIECE)
+        run = element_ // self.run * (self.run + PIECE)
         return (part * self.spec.rows + row) * self.row + run + element_ % self.run
 
     def _store(self, states: list[State]) -> None:
@@ -427,8 +314,8 @@ class _Whole(_Decode):
             with builder.when(row < spec.rows):
                 for piece in range(self.pieces.count):
                     place = self._place(self.wave, row, (self.quarter + piece * 4) * run)
-                    for at in range(0, run, _PIECE):
-                        builder.write_lds(builder.part(sums, piece * run + at, _PIECE), self.parts, place + at)
+                    for at in range(0, run, PIECE):
+                        builder.write_lds(builder.part(sums, piece * run + at, PIECE), self.parts, place + at)
                 with builder.when(self.quarter < 1):
                     builder.write_lds(numbers, self.numbers, (self.wave * spec.rows + row) * 2)
         builder.lds_barrier()
@@ -457,8 +344,8 @@ class _Whole(_Decode):
         sums = builder.f32_zeros(_CHUNK)
         for i, weight in enumerate(weights):
             each = [
-                builder.read_lds(self.parts, self._place(Index.of(i), row, start + at), _PIECE)
-                for at in range(0, _CHUNK, _PIECE)
+                builder.read_lds(self.parts, self._place(Index.of(i), row, start + at), PIECE)
+                for at in range(0, _CHUNK, PIECE)
             ]
             share = splat(arith.DivFOp(weight, by).result, _CHUNK)
             sums = added(sums, arith.MulFOp(builder.joined(each), share).result)

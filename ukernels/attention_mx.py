@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -27,177 +26,29 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, rocdl
 from iree.compiler.dialects import math as mlir_math
 
-from mxcomp.formats import E8M0, ElementFormat, element_format
+from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout.inner_tiles import BLOCK, LANES, SCALE
-from mxcomp.layout.order import HeadOrder
-from mxcomp.mlir import build
-from mxcomp.target import Target
 from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention import kept
-from mxcomp.ukernels.attention_mx_rows import GROUPS, INTRINSIC, MFMA, ROWS, STEP, VALUES, Rows, Staged, read_ahead
+from mxcomp.ukernels.attention_mx_parameters import NEIGHBOURS, SIZES, Parameters, key_unit
+from mxcomp.ukernels.attention_mx_rows import GROUPS, MFMA, ROWS, STEP, VALUES, Rows
+from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere, meet, read_ahead
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, least, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.softmax import LOWEST, exp2, maximum, number, of_column, splat, swapped, tree
-from mxcomp.ukernels.waves import BEYOND, INNER_PIECES, SIMDS
+from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
 
-NEIGHBOURS = 16
-"""The number of neighbouring elements of a value that a lane has."""
-SIZES = GROUPS * NEIGHBOURS
-"""Values are a multiple of so many."""
-STAGGERED = 2 * SIMDS
-"""The number of waves that are two on each SIMD, of which one is a phase behind."""
+_AHEAD = 3
+"""Fragments that are read from LDS before they are multiplied."""
 _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
-_MOST_SLOTS = 4
-"""The most steps that LDS holds."""
 _BIAS = 127
 _MANTISSA_BITS = 23
 
 
-@dataclass(frozen=True)
-class MxAttention:
-    """The kernel's parameters.
-
-    Attributes:
-        heads: Of queries, in all batches.
-        queries: Of each head.
-        shared: Heads of queries, one behind the other, that share keys.
-        size, value_size: Of a query or key, and of a value.
-        keys, stored_keys: Those that queries see, and those in memory, which may be more: whole blocks.
-        scale: Of scores, times log2(e).
-        is_causal: Whether query t sees keys up to t only.
-        elements: Types of queries and keys, of values, and of weights.
-        waves: Of a workgroup.
-        columns: Fragments of a wave's queries, which share keys and values in registers.
-        splits: Parts of the keys, each of a workgroup of its own.
-        result: The type of results.
-        xcds, room: Of the GPU: dies, each with an L2 of its own, and bytes of LDS.
-        units: The number by which scores differ whose powers of 2 differ by 2.
-        offset: What weights' codes are relative to if they are scores (`mxcomp.ir.attention`); else 0.
-    """
-
-    heads: int
-    queries: int
-    shared: int
-    size: int
-    value_size: int
-    keys: int
-    stored_keys: int
-    scale: float
-    is_causal: bool
-    elements: tuple[str, str, str]
-    waves: int
-    columns: int
-    splits: int
-    result: str
-    xcds: int
-    room: int
-    units: int = 1
-    offset: int = 0
-
-    @property
-    def tiles(self) -> int:
-        """The number of workgroups of a head."""
-        return -(-self.queries // self.tile)
-
-    @property
-    def workgroups(self) -> int:
-        return self.heads * self.tiles * self.splits
-
-    @property
-    def threads(self) -> int:
-        return self.waves * LANES
-
-    @property
-    def tile(self) -> int:
-        """The number of queries of a workgroup."""
-        return self.waves * self.columns * ROWS
-
-    def split(self, cus: int, most: int) -> MxAttention:
-        """Returns the kernel with keys in up to so many parts.
-
-        They are shared out if a workgroup has all queries that share them, and workgroups are fewer than compute units.
-        """
-        wanted = 1 if self.tiles > 1 else max(1, min(most, cus // self.workgroups, self.steps))
-        return replace(self, splits=-(-self.steps // -(-self.steps // wanted)))
-
-    @property
-    def order(self) -> HeadOrder:
-        return HeadOrder(math.gcd(self.heads // self.shared, self.xcds), self.shared, self.tiles)
-
-    def missing(self, target: Target) -> str:
-        """Returns the matrix instruction that a GPU lacks for one of the products, or the LDS; "" if it has all."""
-        qk, value, weights = self.elements
-        scales = [E8M0.mlir_type] * 2
-        lacking = (target.lacks_instruction(INTRINSIC, (*pair, *scales)) for pair in ((qk, qk), (value, weights)))
-        return next(filter(None, lacking), "") or target.lacks_lds(self.lds_bytes)
-
-    @property
-    def is_folded(self) -> bool:
-        """Whether scores are powers of 2 as the matrix instruction adds them."""
-        return self.scale == 1.0
-
-    @property
-    def steps(self) -> int:
-        return -(-self.keys // STEP)
-
-    @property
-    def stored_steps(self) -> int:
-        """The number of steps whose scales are in memory."""
-        return -(-self.stored_keys // STEP)
-
-    @property
-    def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
-        causal = "_causal" if self.is_causal else f"_s{self.splits}" if self.splits > 1 else ""
-        kinds = "_".join(f"f{element_format(kind).bits}" for kind in self.elements) + ("_linear" if self.offset else "")
-        return f"mx_attention_{kinds}_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
-
-    @property
-    def inputs(self) -> list[ir.RankedTensorType]:
-        """The inputs as bytes: elements and scales of queries, keys and values; scales of both latter as `row_order`
-        says."""
-        rows, key_heads = self.heads * self.queries, self.heads // self.shared
-        sizes = [rows * self.key_bytes, rows * self.size // BLOCK]
-        for each in self.staged:
-            sizes += [key_heads * each.head_rows * each.stored_bytes, key_heads * self.stored_steps * each.scale_bytes]
-        return [build.tensor_type([size], "i8") for size in sizes]
-
-    @property
-    def lds_bytes(self) -> int:
-        return self.slots * self._step_bytes
-
-    @property
-    def _step_bytes(self) -> int:
-        return sum(each.bytes + each.scale_room for each in self.staged)
-
-    @property
-    def slots(self) -> int:
-        """The number of steps for which LDS has room: copies may take all but two steps of the time."""
-        return max(2, min(_MOST_SLOTS, self.room // self._step_bytes))
-
-    @property
-    def key_bytes(self) -> int:
-        return self.size * element_format(self.elements[0]).bits // 8
-
-    @property
-    def staged(self) -> tuple[Staged, Staged]:
-        """The LDS staging of keys and values."""
-        qk, v, weights = self.elements
-        depths, value_bytes = -(-self.size // STEP), self.stored_keys * element_format(v).bits // 8
-        keys = Staged(qk, STEP, depths, key_unit(weights), self.stored_keys, self.key_bytes, False, self.waves)
-        return keys, Staged(v, self.value_size, 1, NEIGHBOURS, self.value_size, value_bytes, True, self.waves)
-
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of rows of each wave's fragments, in order.
-
-        Of parts they are sums, followed by what these are relative to, and the sum of weights.
-        """
-        rows, parts = [workgroups, *kept([self.waves, self.columns]), ROWS], kept([self.value_size // SIZES])
-        if self.splits == 1:
-            return [build.tensor_type([*rows, *parts, GROUPS, NEIGHBOURS], self.result)]
-        return [build.tensor_type([*rows, *of_row], "f32") for of_row in ([*parts, GROUPS, NEIGHBOURS], [2])]
+class MxAttention(Parameters):
+    """The kernel with these parameters."""
 
     @standing.once
     def text(self) -> str:
@@ -205,11 +56,6 @@ class MxAttention:
         results = self.result_types(1)
         kinds = [*self.inputs, *results]
         return standing.module(self.name, kinds, results, self.threads, lambda *given: _Kernel(self, *given).write())
-
-
-def key_unit(weights: str) -> int:
-    """Returns the number of neighbouring keys of which a lane has weights: a block or half of one."""
-    return MFMA.lane_unit(weights)
 
 
 class State(NamedTuple):
@@ -274,18 +120,19 @@ class _Kernel:
         zeros = builder.f32_zeros(VALUES)
         states = [State(zeros, zeros, [zeros] * spec.staged[1].fragments)] * spec.columns
         self.keys.copy(first)
-        self._meet(0)
+        meet(0)
         self.keys.copy(first + 1)
         self.values.copy(first)
-        scores = self._scores(read_ahead(self.keys.reads(first)), queries, self.keys.scales(first), states)
+        scores = self._scores(read_ahead(self.keys.reads(first), _AHEAD), queries, self.keys.scales(first), states)
         states = [self._begun(*each) for each in zip(self._seen(first, scores), states, strict=True)]
         if self.spec.is_folded:
             scores = [[_plus(each, state.base) for each in found] for found, state in zip(scores, states, strict=True)]
         for i in range(1, spec.slots - 1):
             self.keys.copy(first + i + 1)
             self.values.copy(first + i)
-        self._meet(spec.slots - 2)
-        self._fall_behind(self.wave >= STAGGERED // 2)
+        meet(2 * (spec.slots - 2))
+        if spec.waves == STAGGERED:
+            fall_behind(self.wave >= STAGGERED // 2)
 
         def turn(compares: bool) -> Callable[..., list[Any]]:
             def body(step: Index, scores: list[Values], carried: list[Any]) -> list[Any]:
@@ -299,31 +146,21 @@ class _Kernel:
                     _mfma(self._ones(), *each) for each in zip(weights, [each.total for each in states], strict=True)
                 ]
                 (scales,), key_scales = self.values.scales(step), self.keys.scales(step + 1)
-                fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)])
+                fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)], _AHEAD)
                 sums = self._added(fragments, weights, scales, [state.sums for state in states], step)
                 states = [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)]
                 scores = self._scores(fragments, queries, key_scales, states)
                 builder.set_priority(0)
-                self._meet(spec.slots - 2)
+                meet(2 * (spec.slots - 2))
                 return [scores, states]
 
             return body
 
         carried = loop(self.whole, turn(False), scores, states, start=first)
         *_, states = loop(self.steps, turn(True), *carried, start=self.whole)
-        self._fall_behind(self.wave < STAGGERED // 2)
+        if spec.waves == STAGGERED:
+            fall_behind(self.wave < STAGGERED // 2)
         self._store([State(*each) for each in states])
-
-    def _fall_behind(self, waves: ir.Value) -> None:
-        """Has some waves meet the others once more, which are a phase behind them from then on."""
-        if self.spec.waves == STAGGERED:
-            with builder.when(waves):
-                builder.s_barrier()
-
-    def _meet(self, steps: int) -> None:
-        """Waits for all waves, and for what each of them has copied, but for so many latest steps."""
-        builder.wait_groups(2 * steps)
-        builder.fenced_barrier()
 
     def _load_query(self, row: Index) -> list[Factor]:
         """Loads a query's factors, with zeros behind its last element."""
@@ -445,8 +282,6 @@ class _Kernel:
         most = number(float(self.weights.max_code if self.spec.offset else _ROOM))
         above = [arith.CmpFOp(arith.CmpFPredicate.UGT, top, most).result for top in tops]
         far = tree(lambda one, other: arith.OrIOp(one, other).result, above)
-        i64 = ir.IntegerType.get_signless(64)
-        is_any = arith.CmpIOp(arith.CmpIPredicate.ne, rocdl.ballot(i64, far), arith.ConstantOp(i64, 0).result).result
 
         def raised() -> list[Any]:
             highest = [arith.SubFOp(of_column(top, maximum), number(float(self.spec.offset))).result for top in tops]
@@ -458,7 +293,7 @@ class _Kernel:
                 [state.lowered(by, self.spec.units) for state, by in zip(states, less, strict=True)],
             ]
 
-        tops, scores, states = builder.choose(is_any, raised, [tops, scores, states])
+        tops, scores, states = builder.choose(is_anywhere(far), raised, [tops, scores, states])
         return tops, scores, [State(*each) for each in states]
 
     def _converted(self, scores: Values, top: ir.Value) -> Factor:

@@ -31,8 +31,6 @@ GROUPS = LANES // ROWS
 """The number of groups of lanes, each with a block of its own."""
 _CHUNK, _BANKED, _WORD = 16, 16, 4
 """Bytes of a chunk; lanes that read one each at a time, from all banks; and bytes of scales that a lane copies."""
-_AHEAD = 3
-"""Fragments that are read from LDS before they are multiplied."""
 
 
 def row_order(unit: int, rows: int) -> list[tuple[str, int]]:
@@ -228,15 +226,3 @@ class Rows:
         row = staged.row(0, of_fragment) * staged.row_bytes
         count = staged.depths * staged.fragment_bytes // _CHUNK
         return [(row + (own ^ Index.of(i * GROUPS)) * _CHUNK).here for i in range(count)]
-
-
-def read_ahead(reads: Sequence[Callable[[], ir.Value]]) -> Iterator[ir.Value]:
-    """Returns fragments, some of which are read now, and each of the others so many before it is taken."""
-    ahead = [read() for read in reads[:_AHEAD]]
-
-    def each() -> Iterator[ir.Value]:
-        for i in range(len(reads)):
-            ahead.extend(read() for read in reads[i + _AHEAD : i + _AHEAD + 1])
-            yield ahead[i]
-
-    return each()

@@ -23,24 +23,28 @@ from functools import partial
 from itertools import islice, repeat
 
 from iree.compiler import ir
-from iree.compiler.dialects import amdgpu, arith, rocdl, vector
+from iree.compiler.dialects import arith, rocdl, vector
 
 from mxcomp.ukernels import attention, builder, standing
 from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, last, times
-from mxcomp.ukernels.attention_prefill_parameters import (
+from mxcomp.ukernels.attention_prefill_parameters import Parameters
+from mxcomp.ukernels.attention_prefill_rows import (
     DEPTH,
     FRAGMENTS,
     GROUPS,
     QUADS,
     ROWS,
-    STAGGERED,
     STEP,
     SUMS,
-    Parameters,
+    KeyRows,
+    Lane,
     Staged,
+    ValueRows,
+    exhaust,
 )
+from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere, meet, read_ahead
 from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, QUANTISE, packed_functions, quantise_type
-from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select, uniform
+from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, plus_pair, powers, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, STEPS
 
@@ -73,17 +77,16 @@ class _Prefill:
 
     def __init__(self, spec: Prefill, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.threads = spec, threads
-        self.wave = uniform(threads.number // LANES)
+        lane = Lane(threads)
+        self.wave, self.lane, self.column, self.group = lane.wave, lane.number, lane.column, lane.group
         self.own, self.part = self.wave % (spec.tile // ROWS), self.wave // (spec.tile // ROWS)
-        self.lane = (threads.number % LANES).here
-        self.column, self.group = (self.lane % ROWS).here, (self.lane // ROWS).here
         totals = {"n": spec.heads, "t": spec.queries}
         pairs = list(zip(spec.inputs, given, strict=False))
         count = len(pairs) - len(spec.counted)
         counted = {axis: Operand(*each, {}).size(axis) for axis, each in zip(spec.counted, pairs[count:], strict=True)}
-        self.query, *self.sources = (Operand(*each, totals, counted) for each in pairs[:3])
+        self.query, key, value = (Operand(*each, totals, counted) for each in pairs[:3])
         self.queries = self.query.size("t") if spec.queries is None else Index.of(spec.queries)
-        stored_keys = Index.of(spec.keys) if spec.keys is not None else self.sources[0].size("l")
+        stored_keys = Index.of(spec.keys) if spec.keys is not None else key.size("l")
         known = {"t": self.queries, "l": stored_keys}
         self.rows = self._rows().here
         self.workgroup, self.tiles = workgroup, ((self.rows + (spec.tile - 1)) // spec.tile).here
@@ -94,19 +97,20 @@ class _Prefill:
         self.row = self._query(self.column)
         self.start, self.end, is_blind = self.visible.of(self.row)
         self.scale = attention.chosen(is_blind, 0.0, spec.scale)
-        self.lds = [builder.lds(spec.slots * each.elements, spec.key.element) for each in spec.staged]
-        self.copied = [self._chunks(operand) for operand in range(2)]
-        self.read = self._places_of_keys(), self._places_of_values()
-        self.of_masks = [each.place(n=self.head, t=self.row).here for each in self.others.mask]
         self._bound()
+        staged = zip((KeyRows, ValueRows), spec.staged, (key, value), strict=True)
+        self.keys, self.values = (
+            rows(each, spec.slots, source, self.head, self.key_end, self.part, lane) for rows, each, source in staged
+        )
+        self.of_masks = [each.place(n=self.head, t=self.row).here for each in self.others.mask]
 
     def _bound(self) -> None:
         """Finds the steps that any query sees, the end of their keys, and the steps that all see whole."""
         spec = self.spec
         last = self._existing(self.first + (spec.tile - 1))
-        start, self.keys = self.visible.around(self.first, last)
+        start, self.key_end = self.visible.around(self.first, last)
         self.begin = (start // spec.span).here
-        self.rounds = ((self.keys + (spec.span - 1)) // spec.span).here
+        self.rounds = ((self.key_end + (spec.span - 1)) // spec.span).here
         inner, end = self.visible.by_all(self.first, last)
         has_starts = spec.reach is not None and bool(spec.reach.starts)
         first = (inner + (spec.span - 1)) // spec.span
@@ -117,29 +121,28 @@ class _Prefill:
         """Phases, in turns: powers of scores; then values by powers, and the next keys by queries."""
         spec, begin = self.spec, self.begin
         query = self._queries()
-        self._copy(1, begin)
+        self.values.copy(begin)
         for ahead in range(2, spec.slots):
             if ahead >= spec.first_keys:
-                self._copy(0, begin + ahead)
-            self._copy(1, begin + (ahead - 1))
-        self._meet(2 * (spec.slots - 1))
-        scores = self._scores(self._read_ahead(self._keys(begin)), query)
+                self.keys.copy(begin + ahead)
+            self.values.copy(begin + (ahead - 1))
+        meet(2 * (spec.slots - 1))
+        scores = self._scores(read_ahead(self.keys.reads(begin), _AHEAD), query)
         masks = self._load_masks(begin)
         if spec.is_staggered:
-            self._meet(spec.slots - 3)
-            with builder.when(self.wave >= STAGGERED // 2):
-                builder.s_barrier()
+            meet(spec.slots - 3)
+            fall_behind(self.wave >= STAGGERED // 2)
         else:
             builder.fenced_barrier()
 
         def turn(compares: bool) -> Callable[..., list[Values]]:
             def body(step: Index, scores: Values, masks: Values, state: Values) -> list[Values]:
                 found = self._changed(step, scores, masks, compares)
-                keys, values = self._copies(0, step + spec.slots), self._copies(1, step + (spec.slots - 1))
+                keys, values = self.keys.copies(step + spec.slots), self.values.copies(step + (spec.slots - 1))
                 weights, state = self._weighed(found, state, NONE if spec.is_staggered else keys)
                 if not spec.is_staggered:
-                    self._meet(2 * spec.slots - 3)
-                fragments = self._read_ahead([*self._values(step), *self._keys(step + 1)])
+                    meet(2 * spec.slots - 3)
+                fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)], _AHEAD)
                 if spec.is_staggered:
                     builder.fenced_barrier()
                     builder.set_priority(1)
@@ -149,7 +152,7 @@ class _Prefill:
                 if spec.is_staggered:
                     scores = self._scores(fragments, query)
                     builder.set_priority(0)
-                    self._meet(2 * (spec.slots - 3))
+                    meet(2 * (spec.slots - 3))
                 else:
                     multiply = partial(self._scores, fragments, query, moves)
                     scores = builder.choose(step + 1 < self.rounds, multiply, scores)
@@ -167,47 +170,14 @@ class _Prefill:
         following = self.outer if self.inner is self.begin else most(self.inner, self.outer)
         *_, state = loop(self.rounds, turn(True), *carried, start=following)
         if spec.is_staggered:
-            with builder.when(self.wave < STAGGERED // 2):
-                builder.s_barrier()
+            fall_behind(self.wave < STAGGERED // 2)
         self._store(state if spec.splits == 1 else self._combined(state))
-
-    def _meet(self, in_flight: int) -> None:
-        """Waits for all waves, and for what each of them has copied but the last groups."""
-        builder.wait_groups(in_flight)
-        builder.fenced_barrier()
 
     def _first_key(self, step: Index) -> Index:
         """Returns the first key of a wave's step in a round."""
         return step * self.spec.span + self.part * STEP
 
     # Memory
-
-    def _chunks(self, operand: int) -> list[tuple[ir.Value, Index]]:
-        """Returns the row, and the distance from the step's first element, of each chunk that a lane copies."""
-        staged, source, found = self.spec.staged[operand], self.sources[operand], list[tuple[ir.Value, Index]]()
-        for turn in range(staged.turns):
-            chunk = ((self.wave + turn * self.spec.waves) * LANES + self.lane).here
-            row = (chunk // staged.chunks).here
-            of_row = (chunk % staged.chunks ^ staged.exchanged(row)) * LANE
-            found.append((builder.to_i32(row), (row * source.step + of_row).here))
-        return found
-
-    def _copy(self, operand: int, step: Index) -> None:
-        """Copies keys (0) or values (1) of a round, and zeros behind the last key."""
-        exhaust(self._copies(operand, step))
-
-    def _copies(self, operand: int, step: Index) -> Iterator[None]:
-        """Does so, one piece of each wave after the other."""
-        staged, source = self.spec.staged[operand], self.sources[operand]
-        base = (source.place(n=self.head) + (step * self.spec.span) * source.step).here
-        left = arith.SubIOp(builder.to_i32(self.keys), builder.to_i32(step * self.spec.span)).result
-        for turn, (row, place) in enumerate(self.copied[operand]):
-            is_there = arith.CmpIOp(arith.CmpIPredicate.slt, row, left).result
-            at = step % self.spec.slots * staged.elements + (self.wave + turn * self.spec.waves) * (LANES * LANE)
-            source.copy_to_lds(base + select(is_there, place, source.beyond), self.lds[operand], at, LANE)
-            if turn == staged.turns - 1:
-                builder.async_group()
-            yield
 
     def _queries(self) -> Values:
         """Returns the factors of a lane's query, and begins to copy keys.
@@ -226,20 +196,20 @@ class _Prefill:
             row = (chunk // staged.chunks).here
             query = self._query(row)
             place = self.query.place(n=self.head, t=query) + (chunk % staged.chunks ^ staged.exchanged(row)) * LANE
-            self.query.copy_to_lds(place, self.lds[1], mine + (self.part + turn) * (LANES * LANE), LANE)
+            self.query.copy_to_lds(place, self.values.lds, mine + (self.part + turn) * (LANES * LANE), LANE)
         builder.async_group()
         self._copy_keys()
         builder.wait_groups(spec.first_keys)
         if spec.splits > 1:
             builder.fenced_barrier()
-        found = [builder.read_lds(self.lds[1], mine + place, LANE, 2 * LANE) for place in self.read[0]]
+        found = [builder.read_lds(self.values.lds, mine + place, LANE, 2 * LANE) for place in self.keys.places]
         builder.lds_barrier()
         return found
 
     def _copy_keys(self) -> None:
         """Begins to copy keys of the first rounds."""
         for ahead in range(self.spec.first_keys):
-            self._copy(0, self.begin + ahead)
+            self.keys.copy(self.begin + ahead)
 
     def _query(self, row: Index) -> Index:
         """Returns the query of a wave's row; those beyond the last query repeat it."""
@@ -269,68 +239,11 @@ class _Prefill:
             there = select(step < self.rounds, place, each.beyond)
             for quad in range(QUADS):
                 rows = [self._first_key(step) + (self.group * 4 + key) for key in _keys_of_group(quad)]
-                rows = rows if is_even else [select(row < self.keys, row, last(self.keys)) for row in rows]
+                rows = rows if is_even else [select(row < self.key_end, row, last(self.key_end)) for row in rows]
                 loaded.append(each.load_mask(there, rows, is_even))
         return loaded
 
     # Products
-
-    def _places_of_keys(self) -> list[Index]:
-        """Returns the places of a lane's chunks in the first fragment of keys."""
-        staged = self.spec.staged[0]
-        row, own = (self.column * staged.row).here, staged.exchanged(self.column)
-        return [(row + ((self.group + depth * GROUPS).here ^ own) * LANE).here for depth in range(self.spec.depths)]
-
-    def _places_of_values(self) -> list[Index]:
-        """Returns the places of a lane's four elements in the first fragment of each 32 sizes.
-
-        Sixteen lanes read four keys of 16 sizes, and each gets one of these sizes. Which they are is such that a lane's
-        sums are of eight neighbours.
-        """
-        staged, of_group = self.spec.staged[1], (self.lane % DEPTH).here
-        row = (self.group * 4 + of_group // 4).here
-        half, found = (self.column // DEPTH).here, list[Index]()
-        for fragment in range(self.spec.sums):
-            is_whole = (fragment + 1) * ROWS <= self.spec.value_size
-            chunk = of_group % 2 + (half * GROUPS if is_whole else 0) + fragment * (ROWS // LANE)
-            place = (chunk.here ^ staged.exchanged(row)) * LANE + of_group % 4 // 2 * 4
-            found.append((row * staged.row + place).here)
-        return found
-
-    def _keys(self, step: Index) -> list[Callable[[], ir.Value]]:
-        """Returns readers of a step's factors from keys, fragments innermost."""
-        staged, (places, _) = self.spec.staged[0], self.read
-        slot = (step % self.spec.slots * staged.elements).here
-
-        def reader(place: Index) -> Callable[[], ir.Value]:
-            return lambda: builder.read_lds(self.lds[0], place, LANE, 2 * LANE)
-
-        starts = [slot + (self.part * STEP + fragment * ROWS) * staged.row for fragment in range(FRAGMENTS)]
-        return [reader(start + place) for place in places for start in starts]
-
-    def _values(self, step: Index) -> list[Callable[[], ir.Value]]:
-        """Returns readers of a step's factors from values, of all sizes for each factor from powers."""
-        staged, (_, places) = self.spec.staged[1], self.read
-        slot = (step % self.spec.slots * staged.elements).here
-
-        def reader(place: Index) -> Callable[[], ir.Value]:
-            return lambda: builder.joined(
-                [_read_transposed(self.lds[1], place + half * LANE * staged.row) for half in range(2)]
-            )
-
-        starts = [slot + (self.part * STEP + quad * DEPTH) * staged.row for quad in range(QUADS)]
-        return [reader(start + place) for start in starts for place in places]
-
-    def _read_ahead(self, readers: Sequence[Callable[[], ir.Value]]) -> Iterator[ir.Value]:
-        """Yields fragments, some of which are read now, and each of the others so many before it is taken."""
-        ahead = [read() for read in readers[:_AHEAD]]
-
-        def each() -> Iterator[ir.Value]:
-            for i in range(len(readers)):
-                ahead.extend(read() for read in readers[i + _AHEAD : i + _AHEAD + 1])
-                yield ahead[i]
-
-        return each()
 
     def _scores(self, fragments: Iterator[ir.Value], query: Values, moves: Iterator[None] = NONE) -> Values:
         """Multiplies keys of a step by the queries."""
@@ -409,8 +322,6 @@ class _Prefill:
         """
         below, *sums = state
         is_far = arith.CmpFOp(arith.CmpFPredicate.OGT, added(top, below), number(_EXCESS)).result
-        i64 = ir.IntegerType.get_signless(64)
-        is_any = arith.CmpIOp(arith.CmpIPredicate.ne, rocdl.ballot(i64, is_far), arith.ConstantOp(i64, 0).result).result
 
         def scaled() -> Values:
             highest = largest(*swapped(rocdl.Permlane32SwapOp, top, top))
@@ -420,7 +331,7 @@ class _Prefill:
             rest = (arith.MulFOp(each, splat(fades, SUMS)).result for each in others)
             return [lower, arith.MulFOp(power, fades).result, *rest]
 
-        return builder.choose(is_any, scaled, state)
+        return builder.choose(is_anywhere(is_far), scaled, state)
 
     # Results
 
@@ -451,11 +362,11 @@ class _Prefill:
         )
         for i, place in enumerate(mine):
             run = part(given[i * 4 // SUMS], i * 4 % SUMS, 4)
-            builder.write_lds(builder.bitcast(run, kind, LANE), self.lds[1], place)
+            builder.write_lds(builder.bitcast(run, kind, LANE), self.values.lds, place)
         builder.write_lds(builder.from_elements([below, power]), numbers, of_lanes[0])
         builder.lds_barrier()
         found = builder.read_lds(numbers, of_lanes[1], 2)
-        read = [builder.bitcast(builder.read_lds(self.lds[1], place, LANE, 2 * LANE), "f32", 4) for place in theirs]
+        read = [builder.bitcast(builder.read_lds(self.values.lds, place, LANE, 2 * LANE), "f32", 4) for place in theirs]
         lower = arith.MinNumFOp(below, element(found, 0)).result
         fades = [exp2(arith.SubFOp(lower, each).result) for each in (below, element(found, 0))]
         rest = [builder.joined(read[i : i + SUMS // 4]) for i in range(0, len(read), SUMS // 4)]
@@ -545,23 +456,11 @@ class _Packed(_Prefill):
         ]
 
 
-def exhaust(moves: Iterator[None]) -> None:
-    """Makes all of these moves."""
-    for _ in moves:
-        pass
-
-
 def _weighted(values: Sequence[ir.Value], weights: Sequence[ir.Value]) -> ir.Value:
     """Returns the sum of two values, or vectors of them, times weights."""
     is_vector = isinstance(values[0].type, ir.VectorType)
     each = [splat(weight, SUMS) for weight in weights] if is_vector else weights
     return added(*(arith.MulFOp(*pair).result for pair in zip(values, each, strict=True)))
-
-
-def _read_transposed(source: ir.Value, at: Index) -> ir.Value:
-    """Reads four 16-bit elements in each lane: of four rows of 16 that sixteen lanes have the places of, a column."""
-    kind = ir.VectorType.get([4], ir.MemRefType(source.type).element_type)
-    return amdgpu.TransposeLoadOp(kind, source, [at.value]).result
 
 
 def _keys_of_group(quad: int) -> list[int]:

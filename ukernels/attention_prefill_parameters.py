@@ -1,4 +1,4 @@
-"""Parameters of the kernel of attention of many queries (`attention_prefill.py`), and what LDS has of its operands."""
+"""Parameters of the kernel of attention of many queries (`attention_prefill.py`)."""
 
 from __future__ import annotations
 
@@ -12,26 +12,14 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.attention_memory import LANE, Spec, Stored, Subscript
+from mxcomp.ukernels.attention_prefill_rows import DEPTH, GROUPS, ROWS, STEP, Staged
+from mxcomp.ukernels.attention_turns import STAGGERED
 from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import Index
-from mxcomp.ukernels.waves import BLOCK, INNER_ROWS, LANES, SIMDS
+from mxcomp.ukernels.waves import BLOCK, INNER_ROWS, LANES
 
-ROWS, DEPTH = 32, 16
-"""The rows and columns of a fragment, and the elements that a matrix instruction takes along the third size."""
-GROUPS = LANES // ROWS
-"""The number of groups of lanes, which have different elements along the third size."""
-SUMS = ROWS * ROWS // LANES
-"""The number of elements of a fragment that a lane has: by fours, whose rows are neighbours."""
-STEP, FRAGMENTS = 64, 2
-"""The number of keys of a step, and of fragments of its scores."""
-QUADS = STEP // DEPTH
-"""The number of factors of the second product that a lane's powers of a step are."""
-STAGGERED = 2 * SIMDS
-"""The number of waves that are two on each SIMD, of which one is a phase behind."""
 _SLOTS, _LEAST_SLOTS = 4, 2
 """The number of steps that LDS has for those: copies are waited for a whole step later; and the least for others."""
-_BANKED = 16
-"""The number of chunks of eight elements that all banks of LDS have."""
 
 
 @dataclass(frozen=True)
@@ -209,38 +197,3 @@ class Parameters(Spec):
         """The layout of the result."""
         sizes = None if self.heads is None else 1, self.known_heads, self.queries, self.value_size
         return [Stored(self.result, sizes, tuple(Subscript(axis, 1, None) for axis in "nhtv"))]
-
-
-@dataclass(frozen=True)
-class Staged:
-    """The rows of keys or values that LDS has in a round, one behind the other, each of chunks of eight elements.
-
-    Chunks of a row change places: lanes that are served at a time read `together` of them from each of so many rows
-    that all banks are read.
-    """
-
-    chunks: int
-    together: int
-    waves: int
-    rows: int = STEP
-
-    @property
-    def row(self) -> int:
-        """The elements of a row."""
-        return self.chunks * LANE
-
-    @property
-    def turns(self) -> int:
-        """The number of copies of each wave."""
-        return -(-self.rows * self.chunks // (LANES * self.waves))
-
-    @property
-    def elements(self) -> int:
-        """The elements of LDS, including unused copies of waves behind the last row."""
-        return self.turns * self.waves * LANES * LANE
-
-    def exchanged(self, row: Index) -> Index:
-        """Returns the number by which chunks of a row change places."""
-        rows = _BANKED // self.together
-        several = math.gcd(self.chunks // self.together, rows) if self.chunks % self.together == 0 else 1
-        return row % rows // (rows // several) * self.together

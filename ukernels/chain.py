@@ -32,13 +32,13 @@ from mxcomp.mlir.linalg_ops import (
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Threads, Values, select
 from mxcomp.ukernels.top_k import TopK
-from mxcomp.ukernels.waves import BEYOND
+from mxcomp.ukernels.waves import BEYOND, MOST_THREADS
 
 MOST_STEPS = 2**17
 """The most steps of an operation, all loops together."""
 MOST_ELEMENTS = 2**12
 """The most elements of a tensor."""
-_MOST_THREADS, _WORKGROUPS, _AT_ONCE = 1024, 2, 16
+_WORKGROUPS, _AT_ONCE = 2, 16
 _BETWEEN = 4
 """The steps of a reduction that a barrier takes as long as."""
 _REGION, _BARRIER, _SCATTER = "flow.dispatch.region", "util.optimization_barrier", "iree_linalg_ext.scatter"
@@ -223,7 +223,7 @@ class Chain(standing.Digested):
     def parts(op: ir.Operation) -> int:
         """Returns the number of threads that reduce into an element, whose parts are then added up."""
         steps, count = steps_reduced(op) or 1 if op.name.startswith("linalg.") else 1, size(op.results[0])
-        able = [n for n in range(1, steps + 1) if steps % n == 0 and n * count <= _MOST_THREADS]
+        able = [n for n in range(1, steps + 1) if steps % n == 0 and n * count <= MOST_THREADS]
         return min(able, key=lambda n: steps // n + (n > 1) * (n + _BETWEEN)) if able and _combining(op) else 1
 
     @property
@@ -231,7 +231,7 @@ class Chain(standing.Digested):
         counts = [self.parts(op) * size(op.results[0]) for op in self.stored if op not in self.chosen]
         waves = [math.prod(each.rows) * LANES for each in self.chosen.values()]
         most = max(*map(size, self.values), *map(size, self.operands), *counts, *waves)
-        return min(_MOST_THREADS, -(-most // LANES) * LANES)
+        return min(MOST_THREADS, -(-most // LANES) * LANES)
 
     def piece(self, value: ir.Value) -> int:
         """Returns the number of elements of a result that a thread stores."""

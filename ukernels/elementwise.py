@@ -16,9 +16,9 @@ from iree.compiler import ir
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Threads, Values, select
-from mxcomp.ukernels.waves import LANES
+from mxcomp.ukernels.waves import LANES, MOST_THREADS
 
-_MOST_THREADS, _MOST_TURNS = 1024, 4
+_MOST_TURNS = 4
 
 Piece = Callable[[Values, Sequence[Index]], ir.Value]
 """Computes the neighbours from a place of a result on, from the kernel's operands as buffers."""
@@ -49,7 +49,7 @@ class Elementwise:
         alike = {i for i, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) == 1}
         pieces, along = sum(math.prod(size or 1 for size in shape) for shape in shapes) // width, list[int]()
         for i in sorted(alike - {len(first) - 1}, key=lambda i: -(first[i] or math.inf)):
-            if not along or pieces > _MOST_THREADS * _MOST_TURNS:
+            if not along or pieces > MOST_THREADS * _MOST_TURNS:
                 along.append(i)
                 pieces //= first[i] or 1
         return tuple(sorted(along, key=lambda i: (first[i] is not None, i)))
@@ -73,7 +73,7 @@ class Elementwise:
     def shares(self) -> list[int]:
         """The number of threads of each result: whole waves, as many as a workgroup has room for."""
         turns = 1
-        while sum(shares := [-(-count // (turns * LANES)) * LANES for count in self.counts]) > _MOST_THREADS:
+        while sum(shares := [-(-count // (turns * LANES)) * LANES for count in self.counts]) > MOST_THREADS:
             turns += 1
         return shares
 

@@ -16,10 +16,9 @@ from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.brought import CODE_BYTES, NORMALISE, QUANTISE, SUM, quantise_type
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, STEPS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MOST_THREADS, STEPS
 
 _PARTS, _LOAD, _WORD_BITS = 4, 4, 32
-_MOST_THREADS = 1024
 
 
 def row_types(shape: Sequence[int | None], blocks: int, rows: int) -> list[ir.RankedTensorType]:
@@ -55,7 +54,7 @@ class NormalisedRows:
 
     @property
     def threads(self) -> int:
-        return min(_MOST_THREADS, self.tiles * STEPS * BLOCKS * _PARTS)
+        return min(MOST_THREADS, self.tiles * STEPS * BLOCKS * _PARTS)
 
     @property
     def words(self) -> list[int]:

@@ -16,9 +16,8 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.rows import Rows
-from mxcomp.ukernels.waves import LANES
+from mxcomp.ukernels.waves import LANES, MOST_THREADS
 
-_MOST_THREADS = 1024
 _ALIGNMENT = 16
 """The alignment of rows in LDS in bytes."""
 
@@ -60,7 +59,7 @@ class RotatedRows(Rows):
 
     @property
     def threads(self) -> int:
-        return min(_MOST_THREADS, -(-max(self.other, self.size) // LANES) * LANES)
+        return min(MOST_THREADS, -(-max(self.other, self.size) // LANES) * LANES)
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:

@@ -9,6 +9,8 @@ from mxcomp.layout.inner_tiles import INNER_ROWS, LANES
 
 SIMDS = 4
 """The number of SIMDs of a compute unit for which workgroups have waves."""
+MOST_THREADS = 1024
+"""The most threads of a workgroup."""
 BEYOND = 2**31
 """An out-of-bounds byte offset: a K tile that begins there, or its scales, is not loaded."""
 

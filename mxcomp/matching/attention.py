@@ -31,8 +31,9 @@ from mxcomp.matching.softmax import Hidden
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
-from mxcomp.ukernels import attention, attention_decode
+from mxcomp.ukernels import attention
 from mxcomp.ukernels.attention_decode import Decode
+from mxcomp.ukernels.attention_decode_parameters import MOST_NARROW_WAVES, MOST_ROWS, MOST_SPLITS, MOST_WAVES
 from mxcomp.ukernels.attention_memory import Bound, Paged, Reach, Stored, Subscript
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES, MOST_ELEMENTS
@@ -192,7 +193,7 @@ def _kernel(form: Form, target: Target) -> Attention:
     heads, queries, keys, size, value_size = (form.axes[each] for each in "ntldv")
     _check_types(form)
     assert size is not None and value_size is not None
-    is_decode = heads is not None and queries is not None and queries <= attention_decode.MOST_ROWS
+    is_decode = heads is not None and queries is not None and queries <= MOST_ROWS
     is_far = not is_decode and heads is not None and queries is not None
     query = find_stored(form.query, form.axes, "d", _ELEMENT_BYTES * MOST_ELEMENTS if is_far else MOST_BYTES)
     key, value = _both_cached(form, is_decode)
@@ -228,15 +229,15 @@ def _kernel(form: Form, target: Target) -> Attention:
     shared_by = key.stored, value.stored, *tables, *(() if mask.reach is None else mask.reach.positions)
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
-    group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= attention_decode.MOST_ROWS)
+    group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= MOST_ROWS)
     is_alone = (
         _is_alone(heads // group, (key.stored, value.stored), keys, target.cus)
         and group * queries * value_size <= _MOST_SUMS
     )
     result = str(build.element(form.result)) if is_alone else ""
-    most_splits = attention_decode.MOST_WAVES if result else attention_decode.MOST_SPLITS
+    most_splits = MOST_WAVES if result else MOST_SPLITS
     if result and key.stored.format and value.stored.format and group * queries * value_size <= _MOST_SUMS // 2:
-        most_splits = attention_decode.MOST_NARROW_WAVES
+        most_splits = MOST_NARROW_WAVES
     splits = _splits(heads // group, keys, most_splits, _SPLITS * target.cus)
     decode = Decode(heads, queries, *spec, result, pages=pages, group=group, splits=splits, value_scale=value.number)
     return Attention(form.result, decode, operands, mask.guard, is_spelled)

@@ -10,8 +10,8 @@ from iree.compiler.dialects import arith, vector
 from mxcomp.mlir import build
 
 __all__ = [
-    "as_tensor", "bitcast", "byte_vector", "constant_zeros", "element", "f32_zeros", "from_elements", "joined",
-    "masked", "padded", "part", "sums",
+    "as_tensor", "bitcast", "byte_vector", "constant_zeros", "element", "f32_zeros", "from_elements",
+    "joined", "masked", "padded", "part", "sums",
 ]  # fmt: skip
 
 

@@ -14,25 +14,12 @@ from math import ceil
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, vector
 
-from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, standing
-from mxcomp.ukernels.builder import (
-    Index,
-    Threads,
-    Values,
-    both,
-    choose,
-    lds_barrier,
-    loop,
-    select,
-    to_i32,
-    unsigned,
-    when,
-)
+from mxcomp.ukernels.builder import Index, Threads, Values, select
+from mxcomp.ukernels.waves import LANES, MOST_THREADS
 
-_MOST_THREADS = 1024
 _MOST_SLOTS = 4096
 """The number of slots above which dispatches of many workgroups take less time, modelled."""
 _TABLES = 4, 5
@@ -56,7 +43,7 @@ class Sorting:
         """Returns whether one workgroup of a GPU has a lane for each expert, and room for all tables."""
         if target.wave_size != LANES or self.threads > target.max_workgroup_threads:
             return False
-        has_lanes = self.experts <= _MOST_THREADS and self.slots <= _MOST_SLOTS
+        has_lanes = self.experts <= MOST_THREADS and self.slots <= _MOST_SLOTS
         part, of = _TABLES
         return has_lanes and self.size * 4 * of <= target.lds_bytes * part
 
@@ -72,7 +59,7 @@ class Sorting:
 
     @property
     def threads(self) -> int:
-        return _up(min(max(self.slots, self.experts), _MOST_THREADS), LANES)
+        return _up(min(max(self.slots, self.experts), MOST_THREADS), LANES)
 
     @property
     def starts(self) -> tuple[int, int, int, int]:
@@ -119,17 +106,17 @@ class _Sort:
         self.is_expert = self.id < self.sorting.experts
         rounds = Index.of(ceil(self.sorting.slots / self.sorting.threads))
         self._clear()
-        loop(rounds, self._rank)
+        builder.loop(rounds, self._rank)
         self._number_blocks()
-        loop(rounds, self._place)
-        lds_barrier()
+        builder.loop(rounds, self._place)
+        builder.lds_barrier()
         chunk = self.sorting.size // self.sorting.threads
         threads.store([builder.read_lds(self.tables, self.id * chunk, chunk)], [chunk], [self.id * chunk])
 
     def _clear(self) -> None:
         """Clears the tables: no slots of experts; rows of no slot, and blocks after the valid ones, of no expert."""
         sorting = self.sorting
-        with when(self.is_expert):
+        with builder.when(self.is_expert):
             _store(0, self.of_experts, self.id)
 
         def part(j: Index) -> list[Values]:
@@ -137,8 +124,8 @@ class _Sort:
             _store(select(at < sorting.starts[_EXPERTS], sorting.slots, _NONE), self.tables, at)
             return []
 
-        loop(Index.of(sorting.size // sorting.threads), part, may_unroll=True)
-        lds_barrier()
+        builder.loop(Index.of(sorting.size // sorting.threads), part, may_unroll=True)
+        builder.lds_barrier()
 
     def _slot(self, number: Index) -> tuple[Index, ir.Value]:
         """Returns a lane's slot of a round, and whether it exists."""
@@ -152,91 +139,91 @@ class _Sort:
         """
         slot, is_slot = self._slot(number)
         loaded = _load(self.ids, select(is_slot, slot, 0))
-        is_sorted = both(is_slot, loaded < self.sorting.experts)
+        is_sorted = builder.both(is_slot, loaded < self.sorting.experts)
         _store(select(is_sorted, loaded, _NONE), self.of_slots, self.id)
-        lds_barrier()
+        builder.lds_barrier()
         before, everywhere = self._in_wave(select(is_sorted, loaded, _NONE))
         expert, is_last = select(is_sorted, loaded, 0), (before + 1).is_value(everywhere)
 
         def counted() -> Values:
             there = _load(self.of_experts, expert)
-            with when(is_last):
+            with builder.when(is_last):
                 _store(there + everywhere, self.of_experts, expert)
-            return [to_i32(there + before)]
+            return [builder.to_i32(there + before)]
 
         def turn(wave: Index, rank: Values) -> list[Values]:
-            ranked = choose(both(wave.is_value(self.wave), is_sorted), counted, rank)
-            lds_barrier()
+            ranked = builder.choose(builder.both(wave.is_value(self.wave), is_sorted), counted, rank)
+            builder.lds_barrier()
             return [ranked]
 
         waves = Index.of(ceil(min(self.sorting.slots, self.sorting.threads) / LANES))
-        ((rank,),) = loop(waves, turn, [builder.i32(0)])
-        with when(is_slot):
+        ((rank,),) = builder.loop(waves, turn, [builder.i32(0)])
+        with builder.when(is_slot):
             _store(Index.of(rank), self.tables, slot)
         return []
 
     def _in_wave(self, mine: Index) -> tuple[Index, Index]:
         """Returns the number of slots of this wave with the same expert: of lower lanes, and of all."""
-        kind = ir.VectorType.get([_WIDE], to_i32(mine).type)
+        kind = ir.VectorType.get([_WIDE], builder.to_i32(mine).type)
         zeros, ones = builder.constant_zeros(kind), _constant(kind, [1] * _WIDE)
         own, lane = _all(kind, mine), _all(kind, self.lane)
 
         def part(j: Index, before: Values, everywhere: Values) -> list[Values]:
             is_same = arith.CmpIOp(_EQ, builder.load(self.of_slots, [self.wave * LANES + j], _WIDE), own).result
             places = arith.AddIOp(_all(kind, j), _constant(kind, range(_WIDE))).result
-            is_before = both(is_same, arith.CmpIOp(_LT, places, lane).result)
+            is_before = builder.both(is_same, arith.CmpIOp(_LT, places, lane).result)
             return [
                 [arith.AddIOp(count, arith.SelectOp(counts, ones, zeros).result).result]
                 for (count,), counts in ((before, is_before), (everywhere, is_same))
             ]
 
-        found = loop(Index.of(LANES), part, [zeros], [zeros], step=_WIDE)
+        found = builder.loop(Index.of(LANES), part, [zeros], [zeros], step=_WIDE)
         before, everywhere = (
             vector.ReductionOp(kind.element_type, vector.CombiningKind.ADD, each).dest for (each,) in found
         )
-        return unsigned(before), unsigned(everywhere)
+        return builder.unsigned(before), builder.unsigned(everywhere)
 
     def _number_blocks(self) -> None:
         """Computes where each expert's blocks begin, by sums over twice as many experts in each step."""
         sorting = self.sorting
         slots = _load(self.of_experts, select(self.is_expert, self.id, 0))
         blocks = _as_u32(select(self.is_expert, (slots + (sorting.block_m - 1)) // sorting.block_m, 0))
-        with when(self.is_expert):
+        with builder.when(self.is_expert):
             _store(blocks, self.firsts, self.id)
-        lds_barrier()
+        builder.lds_barrier()
         up_to = blocks
         for distance in (1 << step for step in range((sorting.experts - 1).bit_length())):
-            adds = both(self.id >= distance, self.is_expert)
+            adds = builder.both(self.id >= distance, self.is_expert)
             there = _load(self.firsts, select(adds, self.id + -distance, 0))
             up_to = _as_u32(up_to + select(adds, there, 0))
-            lds_barrier()
-            with when(self.is_expert):
+            builder.lds_barrier()
+            with builder.when(self.is_expert):
                 _store(up_to, self.firsts, self.id)
-            lds_barrier()
+            builder.lds_barrier()
         first = (up_to + blocks * -1).here
-        with when(self.is_expert):
+        with builder.when(self.is_expert):
             _store(first, self.firsts, self.id)
 
             def block(j: Index) -> list[Values]:
                 _store(self.id, self.tables, first + j + sorting.starts[_EXPERTS])
                 return []
 
-            loop(blocks, block)
-            with when(self.id.is_value(sorting.experts - 1)):
+            builder.loop(blocks, block)
+            with builder.when(self.id.is_value(sorting.experts - 1)):
                 _store(up_to, self.tables, Index.of(sorting.starts[_VALID]))
-        lds_barrier()
+        builder.lds_barrier()
 
     def _place(self, number: Index) -> list[Values]:
         """Writes the row of a lane's slot over its rank, and the slot of that row."""
         sorting = self.sorting
         slot, is_slot = self._slot(number)
-        with when(is_slot):
+        with builder.when(is_slot):
             expert = _load(self.ids, slot)
             is_here = expert < sorting.experts
             first = _load(self.firsts, select(is_here, expert, 0))
             row = first * sorting.block_m + _load(self.tables, slot)
             _store(select(is_here, row, slot + sorting.blocks * sorting.block_m), self.tables, slot)
-            with when(is_here):
+            with builder.when(is_here):
                 _store(slot, self.tables, row + sorting.starts[_SLOTS])
         return []
 
@@ -250,21 +237,21 @@ def _constant(kind: ir.VectorType, numbers: Iterable[int]) -> ir.Value:
 
 
 def _all(kind: ir.VectorType, value: Index) -> ir.Value:
-    return vector.BroadcastOp(kind, to_i32(value)).result
+    return vector.BroadcastOp(kind, builder.to_i32(value)).result
 
 
 def _as_u32(value: Index) -> Index:
     """Returns the value, known to be below 2³²."""
-    return unsigned(to_i32(value))
+    return builder.unsigned(builder.to_i32(value))
 
 
 def _load(source: ir.Value, at: Index) -> Index:
     """Loads one unsigned integer of a buffer, or of LDS."""
-    return unsigned(memref.LoadOp(source, [at.value]).result)
+    return builder.unsigned(memref.LoadOp(source, [at.value]).result)
 
 
 def _store(value: Index | int, to: ir.Value, at: Index) -> None:
-    memref.StoreOp(to_i32(Index.of(value)), to, [at.value])
+    memref.StoreOp(builder.to_i32(Index.of(value)), to, [at.value])
 
 
 def _up(number: int, step: int) -> int:
