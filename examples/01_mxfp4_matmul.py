@@ -9,8 +9,9 @@ Weights are part of the program, packed into the ukernel's layout at compile tim
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 from iree.compiler import ir
@@ -18,7 +19,8 @@ from iree.compiler import ir
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
-from mxcomp.measuring import assembly
+from mxcomp.sim import Kernel, code_object
+from mxcomp.sim.program import program_of
 
 M, N, K = 64, 14336, 4096
 
@@ -33,6 +35,13 @@ def linear_layer(w_codes: np.ndarray, w_scales: np.ndarray) -> ir.Module:
     return mx.module(linear, f"{M}x{K // 2}xi8", f"{M}x{K // formats.MX_BLOCK}xi8")
 
 
+def mixes(program: mxcomp.Program) -> Iterator[tuple[Kernel, Counter[str]]]:
+    """The kernels of a program, and how often each has each instruction."""
+    for image in code_object.images(program.vmfb):
+        for kernel in code_object.load(image).kernels.values():
+            yield kernel, Counter(each.mnemonic for each in program_of(kernel).instructions.values())
+
+
 def main() -> int:
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((N, K), np.float32) / np.sqrt(K, dtype=np.float32)
@@ -40,15 +49,13 @@ def main() -> int:
     (w, w_scales), (xq, x_scales) = (formats.quantise(data, formats.E2M1) for data in (weights, x))
 
     module = linear_layer(w, w_scales)
-    with tempfile.TemporaryDirectory() as directory:
-        program = mxcomp.compile(module, target="gfx950", iree_flags=(f"{assembly.FLAG}={directory}",))
-        kernels = assembly.read_dump(directory)
+    program = mxcomp.compile(module, target="gfx950")
     program.report.print(sys.stdout)
     print(f"vmfb: {len(program.vmfb):,} bytes")
 
-    kernel = next(kernel for kernel in kernels if kernel.count("v_mfma_scale"))
-    print(f"\n{kernel.name}: {kernel.vgprs} VGPRs, {kernel.lds_bytes} bytes of LDS, {kernel.scratch_bytes} of scratch")
-    for mnemonic, count in kernel.instructions.most_common(8):
+    kernel, counts = next(each for each in mixes(program) if any(name.startswith("v_mfma_scale") for name in each[1]))
+    print(f"\n{kernel.name}: {kernel.metadata.vgprs} VGPRs, {kernel.descriptor.lds_bytes} bytes of LDS")
+    for mnemonic, count in counts.most_common(8):
         print(f"  {count:5d}  {mnemonic}")
 
     start = time.perf_counter()

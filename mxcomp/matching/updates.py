@@ -58,7 +58,6 @@ class Update:
         rows_order: Their dimensions, without those of size 1, as the cache has them.
         count: Rows for each part of the cache.
         places: Where they go.
-        drops: A row beyond the cache is left out, by what the program says; else it is a fault.
     """
 
     op: ir.Operation
@@ -69,7 +68,6 @@ class Update:
     rows_order: tuple[int, ...]
     count: int
     places: Places
-    drops: bool
 
 
 def find(op: ir.Operation) -> Update | None:
@@ -116,7 +114,7 @@ def _scattered(op: ir.Operation) -> Update | None:
     where, rows_order = _places(place, by_axis, order[axis]), _order(subscripts, by_axis)
     if where is None or rows_order is None:
         return None
-    return Update(op, cache, order, order[axis], rows, rows_order, row.extent or 1, where, drops=False)
+    return Update(op, cache, order, order[axis], rows, rows_order, row.extent or 1, where)
 
 
 def _free(subscripts: Sequence[Index], loops: Mapping[int, Index]) -> list[Index]:
@@ -265,7 +263,7 @@ def _chosen(op: ir.Operation) -> Update | None:
     where = _places((position, (row, 1) if count > 1 else None, first), by_axis, axis)
     if order is None or where is None:
         return None
-    return Update(op, old[0], tuple(range(len(sizes))), axis, rows, order, count, where, drops=True)
+    return Update(op, old[0], tuple(range(len(sizes))), axis, rows, order, count, where)
 
 
 def _span(found: Choice) -> tuple[Index, Element, int, int] | None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from assembly import FLAG, KernelAssembly, read_dump
 from iree.compiler import ir
 
 import mxcomp
 from mxcomp.compiler import Program
-from mxcomp.measuring.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.mlir.session import Session
 
 STOCK_FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")

@@ -12,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from assembly import FLAG, read_dump
 from modules import Matmul, source
 from spread import quick_if
 
@@ -19,7 +20,6 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats
 from mxcomp.formats import E2M1
-from mxcomp.measuring.assembly import FLAG, read_dump
 
 HERE = Path(__file__).parent
 MAPS = """#id = affine_map<(m, n) -> (m, n)>

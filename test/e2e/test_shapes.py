@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from assembly import FLAG, read_dump
 from modules import FP4, KINDS
 from shapes import Shaped
 
 import mxcomp
-from mxcomp.measuring.assembly import FLAG, read_dump
 from mxcomp.options import FASTEST
 from mxcomp.run.runtime import RunError
 

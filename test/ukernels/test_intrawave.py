@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import assembly
 import pytest
 from modules import FP4, KINDS, Matmul
 from shapes import Shaped
@@ -15,7 +16,6 @@ from test_inner_tiles import BATCHED, check
 
 import mxcomp
 from mxcomp.formats import element_format
-from mxcomp.measuring import assembly
 from mxcomp.measuring.kernels import matmul_of_arguments
 from mxcomp.target import get_target
 from mxcomp.ukernels import intrawave

@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import pytest
+from assembly import FLAG, KernelAssembly, read_dump
 from iree.compiler import ir
 from spread import every
 
 import mxcomp
 from mxcomp.formats import element_format
 from mxcomp.layout.problem import Problem
-from mxcomp.measuring.assembly import FLAG, KernelAssembly, read_dump
 from mxcomp.registry import Constraint, Registry, Ukernel, read
 from mxcomp.target import get_target
 from mxcomp.ukernels import KINDS, PLAIN_KINDS, data_tiled, family, gating
