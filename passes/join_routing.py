@@ -30,7 +30,7 @@ from iree.compiler import ir
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.options import Options
 from mxcomp.packing import standing
-from mxcomp.ukernels import chain
+from mxcomp.ukernels import chain_operations as operations
 from mxcomp.ukernels.chain import Chain
 from mxcomp.ukernels.chain_ahead import ChainAhead
 from mxcomp.ukernels.top_k import TopK
@@ -65,25 +65,25 @@ class _Growing:
 
     def __init__(self, ranking: ir.Operation) -> None:
         self.block = ranking.block
-        self.most = chain.size(ranking.results[0])
+        self.most = operations.size(ranking.results[0])
         self.order = [view.operation for view in self.block.operations]
         self.number = {op: number for number, op in enumerate(self.order)}
         self.inside: set[ir.Operation] = set()
         self._take(ranking)
         values = set(ranking.results)
         for op in self.order[self.number[ranking] + 1 :]:
-            if values.intersection(chain.read(op)) and self._fits(op):
+            if values.intersection(operations.read(op)) and self._fits(op):
                 self._take(op)
                 values |= set(op.results)
 
     def _fits(self, op: ir.Operation) -> bool:
-        return chain.is_possible(op) and all(chain.size(value) <= _LARGER * self.most for value in op.results)
+        return operations.is_possible(op) and all(operations.size(value) <= _LARGER * self.most for value in op.results)
 
     def _take(self, op: ir.Operation) -> None:
         """Takes an operation, and those before it that are as small."""
         if op not in self.inside and op.block == self.block and self._fits(op):
             self.inside.add(op)
-            for made in filter(None, map(graph.producer, chain.read(op))):
+            for made in filter(None, map(graph.producer, operations.read(op))):
                 self._take(made)
 
     def chain(self) -> Chain | None:
@@ -96,23 +96,23 @@ class _Growing:
         self.inside = set(ops)
         if any(sort.place not in self.inside for op in ops if (sort := TopK.of(op)) is not None):
             return None  # which finds what nothing has counted
-        operands = dict.fromkeys(value for op in ops for value in chain.read(op) if not _is_made(value, ops))
+        operands = dict.fromkeys(value for op in ops for value in operations.read(op) if not _is_made(value, ops))
         values = [value for op in ops for value in op.results if self._outside(op, [value])]
         sources = dict.fromkeys(_source(value, self.inside) for value in values)
         return Chain(ops, list(operands), list(sources)) if sources else None
 
     def _drop_unreadable(self) -> None:
         """Drops operations with operands from outside that the kernel cannot read."""
-        while wrong := [op for op in self.inside if not all(map(self._is_readable, chain.read(op)))]:
+        while wrong := [op for op in self.inside if not all(map(self._is_readable, operations.read(op)))]:
             self.inside -= set(wrong)
 
     def _is_readable(self, value: ir.Value) -> bool:
-        return chain.is_operand(value) or _is_made(value, self.inside)
+        return operations.is_operand(value) or _is_made(value, self.inside)
 
     def _outside(self, op: ir.Operation, values: Sequence[ir.Value] | None = None) -> set[ir.Operation]:
         """Returns the operations of the block that read results, in it or in their regions, and stay. What is computed
         of no tensor is there for them as well."""
-        if not chain.read(op):
+        if not operations.read(op):
             return set()
         users = [use.owner.operation for value in values or list(op.results) for use in value.uses]
         return {at for user in users if (at := graph.in_block(user, self.block)) not in self.inside}
@@ -143,7 +143,7 @@ def _replace(ranking: ir.Operation, found: Chain) -> None:
             made = _ahead(reader, found, operands, sources)
         flat = (build.collapse(each, [[*range(ir.RankedTensorType(each.type).rank)]]) for each in made)
         parts = zip(found.values, flat, strict=True)
-        results = {value: build.part(each, [0], [chain.size(value)]) for value, each in parts}
+        results = {value: build.part(each, [0], [operations.size(value)]) for value, each in parts}
         for value, source in sources.items():
             value.replace_all_uses_with(build.reshaped(results[source], build.static_sizes(value)))
     if reader is not None:

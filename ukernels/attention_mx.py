@@ -36,7 +36,7 @@ from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere,
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, least, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS
 from mxcomp.ukernels.operands import factor
-from mxcomp.ukernels.softmax import LOWEST, exp2, maximum, number, of_column, splat, swapped, tree
+from mxcomp.ukernels.softmax import LOWEST, added, exp2, maximum, number, of_column, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
 
 _AHEAD = 3
@@ -69,7 +69,7 @@ class State(NamedTuple):
         """Returns the state relative to a larger power of 2, from which scores fall by so much."""
         fades = splat(exp2(arith.MulFOp(element(by, 0), number(1 / units)).result), VALUES)
         total, *sums = (arith.MulFOp(each, fades).result for each in (self.total, *self.sums))
-        return State(_plus(self.base, by), total, sums)
+        return State(added(self.base, by), total, sums)
 
 
 class _Kernel:
@@ -126,7 +126,7 @@ class _Kernel:
         scores = self._scores(read_ahead(self.keys.reads(first), _AHEAD), queries, self.keys.scales(first), states)
         states = [self._begun(*each) for each in zip(self._seen(first, scores), states, strict=True)]
         if self.spec.is_folded:
-            scores = [[_plus(each, state.base) for each in found] for found, state in zip(scores, states, strict=True)]
+            scores = [[added(each, state.base) for each in found] for found, state in zip(scores, states, strict=True)]
         for i in range(1, spec.slots - 1):
             self.keys.copy(first + i + 1)
             self.values.copy(first + i)
@@ -202,13 +202,13 @@ class _Kernel:
     ) -> list[Values]:
         """Adds values of a step by weights to sums. Copies begin behind the first products, one at a time."""
         copies = chain(self.keys.copies(step + self.spec.slots), self.values.copies(step + (self.spec.slots - 1)))
-        added = list[Values]()
+        found = list[Values]()
         for i, each in enumerate(zip(*sums, strict=True)):
             value = factor(next(fragments), self.v, scales, i)
-            added.append([_mfma(value, weight, so_far) for weight, so_far in zip(weights, each, strict=True)])
+            found.append([_mfma(value, weight, so_far) for weight, so_far in zip(weights, each, strict=True)])
             next(copies, None)
         list(copies)
-        return [list(each) for each in zip(*added, strict=True)]
+        return [list(each) for each in zip(*found, strict=True)]
 
     def _ones(self) -> Factor:
         kind = ir.VectorType.get([BLOCK], ir.Type.parse("f4E2M1FN"))
@@ -240,7 +240,7 @@ class _Kernel:
         """Returns the state that weights of a query's first scores are relative to."""
         scores = self._relative(scores, state)
         top = of_column(tree(maximum, [element(each, i) for each in scores for i in range(VALUES)]), maximum)
-        base = _plus(number(float(self.spec.offset)), self._fall(top, LOWEST / self.spec.units))
+        base = added(number(float(self.spec.offset)), self._fall(top, LOWEST / self.spec.units))
         return state._replace(base=splat(base, VALUES))
 
     def _fall(self, top: ir.Value, least: float) -> ir.Value:
@@ -288,8 +288,8 @@ class _Kernel:
             falls = [self._fall(top, 0.0) for top in highest]
             less = [splat(fall, VALUES) for fall in falls]
             return [
-                [_plus(top, fall) for top, fall in zip(tops, falls, strict=True)],
-                [[_plus(each, by) for each in found] for found, by in zip(scores, less, strict=True)],
+                [added(top, fall) for top, fall in zip(tops, falls, strict=True)],
+                [[added(each, by) for each in found] for found, by in zip(scores, less, strict=True)],
                 [state.lowered(by, self.spec.units) for state, by in zip(states, less, strict=True)],
             ]
 
@@ -358,10 +358,6 @@ class _Kernel:
 
 def _rounded(sums: ir.Value, total: ir.Value, kind: str) -> ir.Value:
     return attention.rounded(attention.divided(sums, element(total, 0)), kind)
-
-
-def _plus(one: ir.Value, other: ir.Value) -> ir.Value:
-    return arith.AddFOp(one, other).result
 
 
 def _mfma(one: Factor, other: Factor, sums: ir.Value) -> ir.Value:

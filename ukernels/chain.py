@@ -10,15 +10,15 @@ Several workgroups compute the same, and each stores a part of the results: IREE
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, memref
+from iree.compiler.dialects import memref
 
 from mxcomp.layout.inner_tiles import LANES
-from mxcomp.mlir import attributes, build, composing, graph
+from mxcomp.mlir import build, composing, graph
 from mxcomp.mlir.inline import constant, inlined
 from mxcomp.mlir.linalg_ops import (
     indexing_maps,
@@ -27,112 +27,17 @@ from mxcomp.mlir.linalg_ops import (
     loop_sizes,
     reads_init,
     steps_reduced,
-    yielded,
 )
 from mxcomp.ukernels import builder, standing
+from mxcomp.ukernels import chain_operations as operations
 from mxcomp.ukernels.builder import Index, Threads, Values, select
+from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.top_k import TopK
 from mxcomp.ukernels.waves import BEYOND, MOST_THREADS
 
-MOST_STEPS = 2**17
-"""The most steps of an operation, all loops together."""
-MOST_ELEMENTS = 2**12
-"""The most elements of a tensor."""
 _WORKGROUPS, _AT_ONCE = 2, 16
 _BETWEEN = 4
 """The steps of a reduction that a barrier takes as long as."""
-_REGION, _BARRIER, _SCATTER = "flow.dispatch.region", "util.optimization_barrier", "iree_linalg_ext.scatter"
-VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat")
-_COSTLY = ("math.", "arith.div", "tensor.extract")
-_COSTLY_SLOTS, _FEW_SLOTS = 12, 200
-"""The instructions of a function; and how many take no longer than a barrier: they are repeated wherever they are
-read."""
-_READS = ("linalg.index", "tensor.extract")
-
-
-def is_possible(op: ir.Operation) -> bool:
-    """Returns whether operations of a chain may be this one, by its own."""
-    if op.name == _REGION:
-        return all(each.name == "tensor.empty" or is_possible(each) for each in _inner(op))
-    if not all(map(_is_small, op.results)):
-        return False
-    if op.name == _SCATTER:
-        body = [view.operation for view in op.regions[0].blocks[0].operations]
-        is_plain = len(body) == 1 and body[0].operands[0] == op.regions[0].blocks[0].arguments[0]
-        is_unique = ir.BoolAttr(op.attributes["unique_indices"]).value
-        ranks = {len(build.static_sizes(value)) for value in (op.operands[0], op.results[0])}
-        return is_plain and is_unique and ranks == {1}
-    if op.name in (*VIEWS, _BARRIER):
-        return is_of_tensors(op)
-    is_plain = "compilation_info" not in op.attributes and attributes.UKERNEL not in op.attributes
-    return op.name in ("linalg.generic", "linalg.fill") and is_plain and is_followed(op)
-
-
-def is_of_tensors(view: ir.Operation) -> bool:
-    """Returns whether a view has tensors alone as operands, and no sizes."""
-    return len(view.operands) == len(view.results) or view.name == "tensor.concat"
-
-
-def is_followed(op: ir.Operation) -> bool:
-    """Returns whether the body of a linalg operation has scalar arithmetic alone, on elements of places in order."""
-    maps = indexing_maps(op) or []
-    exprs = [expr for each in maps for expr in each.results]
-    steps = loop_sizes(op, maps).values()
-    count = 0 if TopK.of(op) else math.prod(size or 1 for size in steps)
-    if None in steps or count > MOST_STEPS or len(set(maps[len(inputs(op)) :])) > 1:
-        return False
-    body = [view.operation for view in op.regions[0].blocks[0].operations][:-1]
-    captured = [user.operands[i] for user, i in graph.inputs(op)[len(op.operands) :]]
-    scalars = [graph.producer(each) for each in op.operands if not isinstance(each.type, ir.RankedTensorType)]
-    is_known = all(made is not None and made.name == "arith.constant" for made in scalars)
-    is_read = all(_is_tensor(each) != _is_constant(each) for each in captured)
-    return (
-        is_known and is_read and all(isinstance(each, ir.AffineDimExpr | ir.AffineConstantExpr) for each in exprs)
-        and all(each.name.startswith(("arith.", "math.")) or each.name in _READS for each in body)
-    )  # fmt: skip
-
-
-def _is_constant(value: ir.Value) -> bool:
-    return graph.producer(value, "arith.constant") is not None
-
-
-def has_numbers(value: ir.Value) -> bool:
-    """Returns whether a tensor is of a known size, and of elements that are loaded one by one."""
-    kind = build.element(value)
-    return size(value) > 0 and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in (16, 32, 64)
-
-
-def _is_small(value: ir.Value) -> bool:
-    return has_numbers(value) and size(value) <= MOST_ELEMENTS
-
-
-def is_operand(value: ir.Value) -> bool:
-    """Returns whether a chain may read a tensor from outside."""
-    return _is_small(value) and size(value) > 1
-
-
-def size(value: ir.Value) -> int:
-    """Returns the number of elements of a tensor; 0 if it is not known."""
-    return math.prod(each or 0 for each in build.static_sizes(value)) if _is_tensor(value) else 0
-
-
-def _is_tensor(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType)
-
-
-def _inner(region: ir.Operation) -> list[ir.Operation]:
-    return [view.operation for view in region.regions[0].blocks[0].operations][:-1]
-
-
-def read(op: ir.Operation) -> list[ir.Value]:
-    """Returns the tensors that an operation reads, those of its body included, and those that are empty left out."""
-    values = dict.fromkeys(user.operands[i] for user, i in graph.inputs(op))
-    return [value for value in values if _is_tensor(value) and not _is_empty(value)]
-
-
-def _is_empty(value: ir.Value) -> bool:
-    made = graph.producer(value)
-    return made is not None and made.name == "tensor.empty"
 
 
 @dataclass(frozen=True)
@@ -170,20 +75,23 @@ class Chain(standing.Digested):
         """The operations, those in dispatch regions by themselves."""
         counting = {each.ranking for each in self.chosen.values()}
         ops = [op for op in self.ops if op not in counting]
-        return [each for op in ops for each in (_inner(op) if op.name == _REGION else [op])]
+        return [each for op in ops for each in (operations.inner(op) if op.name == operations.REGION else [op])]
 
     def _slots(self, op: ir.Operation) -> int:
         """Returns about how many instructions compute all elements of a result."""
-        return self.chosen[op].slots if op in self.chosen else _slots(op)
+        return self.chosen[op].slots if op in self.chosen else operations.slots(op)
 
     def _read(self, op: ir.Operation) -> list[ir.Value]:
-        return [self.chosen[op].source] if op in self.chosen else read(op)
+        return [self.chosen[op].source] if op in self.chosen else operations.read(op)
 
     @property
     def costly(self) -> list[ir.Operation]:
         """The operations that are not computed with what reads them, but by a dispatch, where there is no chain."""
-        ops = {*self.steps, *(each.ranking for each in self.chosen.values())}
-        return [op for op in self.steps if _is_costly(op) and any(_is_read(value, ops) for value in op.results)]
+        ops, costly = (
+            {*self.steps, *(each.ranking for each in self.chosen.values())},
+            filter(operations.is_costly, self.steps),
+        )
+        return [op for op in costly if any(operations.is_read(value, ops) for value in op.results)]
 
     @cached_property
     def stages(self) -> list[list[ir.Operation]]:
@@ -192,10 +100,10 @@ class Chain(standing.Digested):
         found, costly = list[list[ir.Operation]](), set(self.costly)
         stage, work = dict[ir.Value, int](), dict[ir.Value, int]()
         for op in self.steps:
-            sources = list(map(_source, self._read(op)))
+            sources = list(map(operations.source, self._read(op)))
             last = max((stage.get(value, 0) for value in sources), default=0)
             slots = self._slots(op) + sum(work.get(value, 0) for value in sources)
-            is_kept = op in costly and slots > _FEW_SLOTS
+            is_kept = op in costly and slots > operations.FEW_SLOTS
             if is_kept and last == len(found):
                 found.append([])
             if is_kept:
@@ -216,7 +124,7 @@ class Chain(standing.Digested):
 
     @property
     def lds_bytes(self) -> int:
-        values = [*self.operands, *(value for op in self.stored for value in _read_results(op))]
+        values = [*self.operands, *(value for op in self.stored for value in operations.read_results(op))]
         return sum(size(value) * build.element(value).width // 8 for value in values)
 
     @staticmethod
@@ -224,7 +132,9 @@ class Chain(standing.Digested):
         """Returns the number of threads that reduce into an element, whose parts are then added up."""
         steps, count = steps_reduced(op) or 1 if op.name.startswith("linalg.") else 1, size(op.results[0])
         able = [n for n in range(1, steps + 1) if steps % n == 0 and n * count <= MOST_THREADS]
-        return min(able, key=lambda n: steps // n + (n > 1) * (n + _BETWEEN)) if able and _combining(op) else 1
+        if not able or not operations.combining(op):
+            return 1
+        return min(able, key=lambda n: steps // n + (n > 1) * (n + _BETWEEN))
 
     @property
     def threads(self) -> int:
@@ -247,82 +157,6 @@ class Chain(standing.Digested):
             build.tensor_type([workgroups, width(value, self.piece(value))], build.element(value))
             for value in self.values
         ]
-
-
-def _is_costly(op: ir.Operation) -> bool:
-    if not op.name.startswith("linalg."):
-        return op.name == _SCATTER
-    return "reduction" in iterators(op) or any(each.name.startswith(_COSTLY) for each in graph.walk(op))
-
-
-def _slots(op: ir.Operation) -> int:
-    """Returns about how many instructions compute all elements of a result."""
-    if not op.name.startswith("linalg."):
-        return _FEW_SLOTS + 1 if op.name == _SCATTER else 0
-    each = sum(_COSTLY_SLOTS if inner.name.startswith("math.") else 1 for inner in graph.walk(op) if inner != op)
-    return size(op.results[0]) * (steps_reduced(op) or 1) * each
-
-
-_LEAST, _MOST = float("-inf"), float("inf")
-_IDENTITIES: dict[str, float] = {
-    "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": _LEAST, "arith.maxnumf": _LEAST, "arith.minimumf": _MOST,
-    "arith.minnumf": _MOST,
-}  # fmt: skip
-"""The values that parts of a reduction begin with, by the operation that combines them."""
-
-
-def _combining(op: ir.Operation) -> ir.Operation | None:
-    """Returns the operation that combines parts of the only result of a reduction that is read, if one does."""
-    if not op.name.startswith("linalg.") or _read_results(op) != list(op.results)[:1]:
-        return None
-    block, made = op.regions[0].blocks[0], graph.producer(yielded(op))
-    acc = list(block.arguments)[len(inputs(op)) :]
-    if made is None or made.name not in _IDENTITIES or list(made.operands).count(acc[0]) != 1:
-        return None
-    pending = [value for value in made.operands if value != acc[0]]
-    while pending:
-        value = pending.pop()
-        if value in acc:
-            return None
-        if (source := graph.producer(value)) is not None and source.block == block:
-            pending += source.operands
-    return made
-
-
-def _identity(op: ir.Operation, kind: ir.Type) -> ir.Value:
-    """Returns what a part of a reduction begins with; for results that nothing reads any number."""
-    made = _combining(op)
-    assert made is not None
-    number = _IDENTITIES[made.name]
-    is_float = isinstance(kind, ir.FloatType)
-    return arith.ConstantOp(kind, number if is_float else 0).result
-
-
-def _combined(op: ir.Operation, one: ir.Value, other: ir.Value) -> ir.Value:
-    """Returns two parts of a reduction as one."""
-    made = _combining(op)
-    assert made is not None
-    copy = made.clone()
-    copy.operands[0], copy.operands[1] = one, other
-    return copy.results[0]
-
-
-def _source(value: ir.Value) -> ir.Value:
-    """Returns what a result of a dispatch region is in it."""
-    op = graph.producer(value, _REGION)
-    if op is None:
-        return value
-    *_, end = op.regions[0].blocks[0].operations
-    return end.operands[list(op.results).index(value)]
-
-
-def _read_results(op: ir.Operation) -> list[ir.Value]:
-    return [value for value in op.results if any(True for _ in value.uses)]
-
-
-def _is_read(value: ir.Value, ops: Collection[ir.Operation]) -> bool:
-    users = (use.owner.operation for use in value.uses)
-    return any(user in ops or user.name == "flow.return" or user.parent.name.startswith("linalg.") for user in users)
 
 
 @dataclass(frozen=True)
@@ -352,9 +186,9 @@ class Elements(composing.Elements):
         op = graph.producer(value)
         assert op is not None
         number = list(op.results).index(value)
-        if op.name == _BARRIER:
+        if op.name == operations.BARRIER:
             return self.at(op.operands[number], place)
-        if op.name == _REGION:
+        if op.name == operations.REGION:
             returned = list(op.regions[0].blocks[0].operations)[-1].operation
             return self.at(returned.operands[number], place)
         if op.name.startswith("linalg."):
@@ -379,7 +213,7 @@ class Elements(composing.Elements):
         reduced = [loop for loop, kind in enumerate(iterators(op)) if kind == "reduction"]
         first = [self.at(out, place) if reduced or reads_init(op) else out for out in outs]
         if of is not None:
-            first = [_identity(op, value.type) for value in first]
+            first = [operations.identity(op, value.type) for value in first]
         if not reduced:
             return self._body(op, maps, loops, first)
         counts = [sizes[loop] or 1 for loop in reduced]
@@ -409,7 +243,7 @@ class Elements(composing.Elements):
         for value, affine_map, argument in zip(inputs(op), maps, op.regions[0].blocks[0].arguments, strict=False):
             at = [composing.subscript(expr, loops) for expr in affine_map.results]
             is_used = any(True for _ in argument.uses)
-            given.append((self.at(value, at) if _is_tensor(value) else constant(value)) if is_used else value)
+            given.append((self.at(value, at) if build.is_tensor(value) else constant(value)) if is_used else value)
         return inlined(op, [*given, *outs], taken)
 
 
@@ -459,7 +293,7 @@ class Writing:
         return Memory(buffer, [each or 1 for each in build.static_sizes(value)])
 
     def _keep(self, op: ir.Operation) -> None:
-        values = _read_results(op)
+        values = operations.read_results(op)
         memory = [self._memory(value) for value in values]
         self.kept |= dict(zip(values, memory, strict=True))
         if op in self.chain.chosen:
@@ -468,14 +302,14 @@ class Writing:
 
         def computed(at: Index) -> Values:
             elements = Elements(self.kept)
-            if op.name == _SCATTER:
+            if op.name == operations.SCATTER:
                 return [elements.at(op.operands[2], [at.value])]
             found = elements.computed(op, composing.split(at.value, sizes))
             return [found[number] for number in numbers]
 
         parts = self.chain.parts(op)
         self._each(math.prod(sizes), self._in_parts(op, sizes, parts) if parts > 1 else computed, memory)
-        if op.name == _SCATTER:
+        if op.name == operations.SCATTER:
             builder.lds_barrier()
             self._scatter(op, memory[0])
 
@@ -510,7 +344,7 @@ class Writing:
         def added(at: Index) -> Values:
             total = Elements(self.kept).at(op.operands[len(inputs(op))], composing.split(at.value, sizes))
             for number in range(parts):
-                total = _combined(op, total, memory.load([at.value, build.constant_index(number)]))
+                total = operations.combined(op, total, memory.load([at.value, build.constant_index(number)]))
             return [total]
 
         return added

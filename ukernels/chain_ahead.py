@@ -16,7 +16,8 @@ from iree.compiler.dialects import memref
 from mxcomp.mlir import build, composing, graph
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Threads, Values, select
-from mxcomp.ukernels.chain import Chain, Memory, Writing, size
+from mxcomp.ukernels.chain import Chain, Memory, Writing
+from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.waves import BEYOND
 
 _MOST_SLOTS = 128

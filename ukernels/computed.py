@@ -14,7 +14,7 @@ from iree.compiler.dialects import scf
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import steps_reduced
-from mxcomp.ukernels import builder, chain
+from mxcomp.ukernels import builder, chain_operations
 from mxcomp.ukernels.chain import Elements, Memory
 
 MOST_REDUCED = 16
@@ -33,7 +33,7 @@ class Computed:
     def others(self) -> list[ir.Value]:
         """The tensors that are read besides the product."""
         made = {self.product, *(value for op in self.ops for value in op.results)}
-        read = dict.fromkeys(value for op in self.ops for value in chain.read(op))
+        read = dict.fromkeys(value for op in self.ops for value in chain_operations.read(op))
         return [value for value in read if value not in made]
 
     @property
@@ -57,18 +57,18 @@ def of(product: ir.Value, value: ir.Value) -> Computed | None:
         if op in behind or op.name == "linalg.fill" or users <= inside:
             if _is_followed(op):
                 inside.add(op)
-                read |= set(chain.read(op))
+                read |= set(chain_operations.read(op))
             elif op in behind:
                 return None
     found = Computed(product, value, [op for op in ops if op in inside])
-    return found if product in read and all(map(chain.has_numbers, found.others)) else None
+    return found if product in read and all(map(chain_operations.has_numbers, found.others)) else None
 
 
 def last(product: ir.Value, size: int) -> Computed | None:
     """Returns the last tensor of so many elements that is computed of a product, of which nothing else is."""
     made = graph.producer(product)
     behind = _behind(product, [view.operation for view in made.block.operations] if made is not None else [])
-    values = [value for op in behind for value in op.results if chain.size(value) == size]
+    values = [value for op in behind for value in op.results if chain_operations.size(value) == size]
     found = (of(product, value) for value in reversed(values))
     return next((each for each in found if each is not None and each.is_alone), None)
 
@@ -87,18 +87,18 @@ def _behind(product: ir.Value, ops: Sequence[ir.Operation]) -> dict[ir.Operation
     """Returns the operations that depend on a product, in order."""
     found, values = dict[ir.Operation, None](), {product}
     for op in ops:
-        if not values.isdisjoint(chain.read(op)):
+        if not values.isdisjoint(chain_operations.read(op)):
             found[op] = None
             values |= set(op.results)
     return found
 
 
 def _is_followed(op: ir.Operation) -> bool:
-    if not all(map(chain.has_numbers, op.results)):
+    if not all(map(chain_operations.has_numbers, op.results)):
         return False
-    if op.name in chain.VIEWS:  # of a sort a slice is read, not all that was sorted
-        return chain.is_of_tensors(op) and graph.producer(op.operands[0], graph.SORT) is None
-    is_known = op.name in ("linalg.generic", "linalg.fill") and chain.is_followed(op)
+    if op.name in chain_operations.VIEWS:  # of a sort a slice is read, not all that was sorted
+        return chain_operations.is_of_tensors(op) and graph.producer(op.operands[0], graph.SORT) is None
+    is_known = op.name in ("linalg.generic", "linalg.fill") and chain_operations.is_followed(op)
     return is_known and (steps_reduced(op) or MOST_REDUCED + 1) <= MOST_REDUCED
 
 

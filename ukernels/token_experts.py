@@ -21,10 +21,11 @@ from mxcomp.layout import DataTiledLayout
 from mxcomp.mlir import build, composing
 from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
-from mxcomp.ukernels import builder, chain, once, split_k, standing
+from mxcomp.ukernels import builder, once, split_k, standing
 from mxcomp.ukernels.brought import quantised
 from mxcomp.ukernels.builder import Index, Values, sched_barrier, select, when
 from mxcomp.ukernels.chain import Memory
+from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.computed import Computed, Loads
 from mxcomp.ukernels.softmax import added
 from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
@@ -135,7 +136,7 @@ class _Experts(standing.Digested):
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         """The types of operands: of the LHS, of weights, of ids, and of what is computed with products."""
-        others = [build.tensor_type([chain.size(each)], build.element(each)) for each in self.computed.others]
+        others = [build.tensor_type([size(each)], build.element(each)) for each in self.computed.others]
         return [self.taken, *self.weights.types, build.tensor_type([self.chosen], "i32"), *others]
 
     @property
