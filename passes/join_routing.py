@@ -37,8 +37,8 @@ from mxcomp.ukernels.top_k import TopK
 
 OPTIONS = ("ukernels", "reference")
 
-_MOST_BYTES = 2**15
-"""The most bytes of LDS."""
+_OF_LDS = 4, 5
+"""The part of LDS that is taken at most, 4 of 5."""
 _LARGER = 2
 """The most elements of a tensor, over those of what is ranked."""
 _LEAST = 2
@@ -50,10 +50,12 @@ def run(module: ir.Operation, options: Options) -> None:
     if not options.has_kernels:
         return
     ranks = [op for op in graph.walk(module, bodies=False) if attributes.RANKS in op.attributes]
+    part, of = _OF_LDS
+    most = options.target.lds_bytes * part // of
     while ranks:
         op, *ranks = ranks
         found = None if graph.is_in_dispatch(op) else _Growing(op).chain()
-        if found is not None and len(found.costly) >= _LEAST and found.lds_bytes <= _MOST_BYTES:
+        if found is not None and len(found.costly) >= _LEAST and found.lds_bytes <= most:
             ranks = [each for each in ranks if each not in found.ops]  # while they are there
             _replace(op, found)
     for op in [op for op in graph.walk(module, bodies=False) if attributes.AHEAD in op.attributes]:
@@ -99,7 +101,8 @@ class _Growing:
         operands = dict.fromkeys(value for op in ops for value in operations.read(op) if not _is_made(value, ops))
         values = [value for op in ops for value in op.results if self._outside(op, [value])]
         sources = dict.fromkeys(_source(value, self.inside) for value in values)
-        return Chain(ops, list(operands), list(sources)) if sources else None
+        has_memory = sources and all(map(operations.has_numbers, sources))
+        return Chain(ops, list(operands), list(sources)) if has_memory else None
 
     def _drop_unreadable(self) -> None:
         """Drops operations with operands from outside that the kernel cannot read."""

@@ -87,10 +87,8 @@ class Chain(standing.Digested):
     @property
     def costly(self) -> list[ir.Operation]:
         """The operations that are not computed with what reads them, but by a dispatch, where there is no chain."""
-        ops, costly = (
-            {*self.steps, *(each.ranking for each in self.chosen.values())},
-            filter(operations.is_costly, self.steps),
-        )
+        ops = {*self.steps, *(each.ranking for each in self.chosen.values())}
+        costly = [op for op in filter(operations.is_costly, self.steps) if all(map(operations.has_numbers, op.results))]
         return [op for op in costly if any(operations.is_read(value, ops) for value in op.results)]
 
     @cached_property
@@ -125,7 +123,9 @@ class Chain(standing.Digested):
     @property
     def lds_bytes(self) -> int:
         values = [*self.operands, *(value for op in self.stored for value in operations.read_results(op))]
-        return sum(size(value) * build.element(value).width // 8 for value in values)
+        parts = [(op.results[0], self.parts(op)) for op in self.stored if op not in self.chosen and self.parts(op) > 1]
+        counts = [*((value, 1) for value in values), *parts]
+        return sum(size(value) * count * build.element(value).width // 8 for value, count in counts)
 
     @staticmethod
     def parts(op: ir.Operation) -> int:

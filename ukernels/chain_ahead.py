@@ -22,6 +22,8 @@ from mxcomp.ukernels.waves import BEYOND
 
 _MOST_SLOTS = 128
 """The most instructions of a thread: several workgroups of a CU execute them, one behind the other."""
+_MOST_BYTES = 2**14
+"""The most bytes of LDS beside those of the kernel."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class ChainAhead(standing.Digested):
     @property
     def is_short(self) -> bool:
         """Whether computing the chain in each workgroup takes less time than a dispatch."""
-        return self.chain.slots <= _MOST_SLOTS * self.threads and max(map(size, self.chain.values)) <= self.threads
+        is_small = max(map(size, self.chain.values)) <= self.threads and self.chain.lds_bytes <= _MOST_BYTES
+        return is_small and self.chain.slots <= _MOST_SLOTS * self.threads
 
     @property
     def results(self) -> list[ir.RankedTensorType]:

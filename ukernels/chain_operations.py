@@ -9,13 +9,16 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir.inline import ASSERT
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators, loop_sizes, steps_reduced, yielded
 from mxcomp.ukernels.top_k import TopK
 
 MOST_STEPS = 2**17
 """The most steps of an operation, all loops together."""
-MOST_ELEMENTS = 2**12
+MOST_ELEMENTS = 2**14
 """The most elements of a tensor."""
+_FEW = 16
+"""The most steps of a reduction that is repeated wherever it is read."""
 REGION, BARRIER, SCATTER = "flow.dispatch.region", "util.optimization_barrier", "iree_linalg_ext.scatter"
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat")
 _COSTLY = ("math.", "arith.div", "tensor.extract")
@@ -29,8 +32,10 @@ def is_possible(op: ir.Operation) -> bool:
     """Returns whether operations of a chain may be this one, by its own."""
     if op.name == REGION:
         return all(each.name == "tensor.empty" or is_possible(each) for each in inner(op))
-    if not all(map(_is_small, op.results)):
+    if not all(_is_small(value) or _is_condition(value) for value in op.results):
         return False
+    if op.name == "arith.constant":
+        return graph.constant(op.results[0]) is not None
     if op.name == SCATTER:
         body = [view.operation for view in op.regions[0].blocks[0].operations]
         is_plain = len(body) == 1 and body[0].operands[0] == op.regions[0].blocks[0].arguments[0]
@@ -48,13 +53,13 @@ def is_of_tensors(view: ir.Operation) -> bool:
     return len(view.operands) == len(view.results) or view.name == "tensor.concat"
 
 
-def is_followed(op: ir.Operation) -> bool:
-    """Returns whether the body of a linalg operation has scalar arithmetic alone, on elements of places in order."""
+def is_followed(op: ir.Operation, most: float = MOST_STEPS) -> bool:
+    """Returns whether a linalg operation of so few steps has scalar arithmetic alone, on elements of known places."""
     maps = indexing_maps(op) or []
     exprs = [expr for each in maps for expr in each.results]
     steps = loop_sizes(op, maps).values()
     count = 0 if TopK.of(op) else math.prod(size or 1 for size in steps)
-    if None in steps or count > MOST_STEPS or len(set(maps[len(inputs(op)) :])) > 1:
+    if None in steps or count > most or len(set(maps[len(inputs(op)) :])) > 1:
         return False
     body = [view.operation for view in op.regions[0].blocks[0].operations][:-1]
     captured = [user.operands[i] for user, i in graph.inputs(op)[len(op.operands) :]]
@@ -63,7 +68,7 @@ def is_followed(op: ir.Operation) -> bool:
     is_read = all(build.is_tensor(each) != _is_constant(each) for each in captured)
     return (
         is_known and is_read and all(isinstance(each, ir.AffineDimExpr | ir.AffineConstantExpr) for each in exprs)
-        and all(each.name.startswith(("arith.", "math.")) or each.name in _READS for each in body)
+        and all(each.name.startswith(("arith.", "math.")) or each.name in (*_READS, ASSERT) for each in body)
     )  # fmt: skip
 
 
@@ -79,6 +84,13 @@ def has_numbers(value: ir.Value) -> bool:
 
 def _is_small(value: ir.Value) -> bool:
     return has_numbers(value) and size(value) <= MOST_ELEMENTS
+
+
+def _is_condition(value: ir.Value) -> bool:
+    """Returns whether a tensor is of i1, computed in few steps wherever one is read: it is not kept."""
+    op = graph.producer(value)
+    is_bits = size(value) > 0 and build.element(value) == ir.IntegerType.get_signless(1)
+    return is_bits and op is not None and (not op.name.startswith("linalg.") or 0 < (steps_reduced(op) or 0) <= _FEW)
 
 
 def is_operand(value: ir.Value) -> bool:

@@ -6,6 +6,7 @@ products, for their loads alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -98,7 +99,7 @@ def _is_followed(op: ir.Operation) -> bool:
         return False
     if op.name in chain_operations.VIEWS:  # of a sort a slice is read, not all that was sorted
         return chain_operations.is_of_tensors(op) and graph.producer(op.operands[0], graph.SORT) is None
-    is_known = op.name in ("linalg.generic", "linalg.fill") and chain_operations.is_followed(op)
+    is_known = op.name in ("linalg.generic", "linalg.fill") and chain_operations.is_followed(op, math.inf)
     return is_known and (steps_reduced(op) or MOST_REDUCED + 1) <= MOST_REDUCED
 
 

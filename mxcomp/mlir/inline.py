@@ -9,6 +9,9 @@ from iree.compiler import ir
 
 from mxcomp.mlir import graph
 
+ASSERT = "cf.assert"
+"""An operation of bodies that is not copied: a GPU cannot stop a program."""
+
 Rewrite: TypeAlias = Callable[[ir.Operation, list[ir.Value]], ir.Value | None]
 """Maps an operation of a body and its new operands to the replacement of its result; None: the operation is copied."""
 
@@ -32,8 +35,7 @@ def inlined(
         return known[value]
 
     *body, last = block.operations
-    for view in body:
-        inner = view.operation
+    for inner in (view.operation for view in body if view.operation.name != ASSERT):
         operands = [new(operand) for operand in inner.operands]
         if (value := rewrite(inner, operands)) is not None:
             known[inner.results[0]] = value

@@ -2,6 +2,9 @@
 
 #map = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
+#none = affine_map<(d0, d1) -> ()>
+#each = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#of_each = affine_map<(d0, d1, d2) -> (d0, d1)>
 
 // A top-k and a sum of its scores: one dispatch with a result for each.
 
@@ -123,4 +126,51 @@ func.func @best_of_best(%x: tensor<1x32xf32>) -> tensor<1x2xf32> {
   } -> tensor<1x8xf32>
   %r = tensor.extract_slice %t[0, 0] [1, 2] [1, 1] : tensor<1x8xf32> to tensor<1x2xf32>
   return %r : tensor<1x2xf32>
+}
+
+// Elements are masked in front of a ranking, by i1 that are in no memory, with constants; an assertion is left out, as no
+// GPU can stop a program.
+
+// CHECK-LABEL: @masked
+// CHECK: flow.dispatch.region
+// CHECK: mx_chain
+// CHECK: flow.return
+// CHECK-NOT: linalg.generic
+// CHECK: return
+func.func @masked(%x: tensor<2x32xf32>, %groups: tensor<2x32x4xi32>, %i: tensor<2x32xi64>) -> tensor<2x4xf32> {
+  %lowest = arith.constant dense<0xFF800000> : tensor<f32>
+  %false = arith.constant false
+  %zero = arith.constant 0 : i32
+  %c32 = arith.constant 32 : index
+  %e1 = tensor.empty() : tensor<2x32xi1>
+  %f1 = linalg.fill ins(%false : i1) outs(%e1 : tensor<2x32xi1>) -> tensor<2x32xi1>
+  %c = linalg.generic {indexing_maps = [#each, #of_each], iterator_types = ["parallel", "parallel", "reduction"]} ins(%groups : tensor<2x32x4xi32>) outs(%f1 : tensor<2x32xi1>) {
+  ^bb0(%a: i32, %o: i1):
+    %0 = arith.cmpi eq, %a, %zero : i32
+    %1 = arith.ori %0, %o : i1
+    linalg.yield %1 : i1
+  } -> tensor<2x32xi1>
+  %e = tensor.empty() : tensor<2x32xf32>
+  %m = linalg.generic {indexing_maps = [#map, #none, #map, #map], iterator_types = ["parallel", "parallel"]} ins(%c, %lowest, %x : tensor<2x32xi1>, tensor<f32>, tensor<2x32xf32>) outs(%e : tensor<2x32xf32>) {
+  ^bb0(%a: i1, %b: f32, %v: f32, %o: f32):
+    %0 = arith.select %a, %b, %v : f32
+    linalg.yield %0 : f32
+  } -> tensor<2x32xf32>
+  %s:2 = iree_linalg_ext.sort dimension(1) outs(%m, %i : tensor<2x32xf32>, tensor<2x32xi64>) {
+  ^bb0(%a: f32, %b: f32, %d: i64, %f: i64):
+    %0 = arith.cmpf ogt, %a, %b : f32
+    iree_linalg_ext.yield %0 : i1
+  } -> tensor<2x32xf32>, tensor<2x32xi64>
+  %n = tensor.extract_slice %s#1[0, 0] [2, 4] [1, 1] : tensor<2x32xi64> to tensor<2x4xi64>
+  %ew = tensor.empty() : tensor<2x4xf32>
+  %w = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel", "parallel"]} ins(%n : tensor<2x4xi64>) outs(%ew : tensor<2x4xf32>) {
+  ^bb0(%a: i64, %o: f32):
+    %0 = arith.index_cast %a : i64 to index
+    %1 = arith.cmpi slt, %0, %c32 : index
+    cf.assert %1, "index must be smaller than dim size"
+    %2 = linalg.index 0 : index
+    %3 = tensor.extract %x[%2, %0] : tensor<2x32xf32>
+    linalg.yield %3 : f32
+  } -> tensor<2x4xf32>
+  return %w : tensor<2x4xf32>
 }

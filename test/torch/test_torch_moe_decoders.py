@@ -12,6 +12,7 @@ import transformers
 
 import mxcomp
 import mxcomp.torch
+from mxcomp.torch.values import array
 
 SMALL: dict[str, Any] = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -105,3 +106,38 @@ def test_two_routers(dynamic: bool) -> None:
     program = mxcomp.torch.compile(model, (x,), dynamic_shapes=shapes)
     for found, expected in zip(program.run(x.numpy()), model(x), strict=True):
         np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+
+
+class Router(torch.nn.Module):
+    """A router of DeepSeek V3, of 64 experts in eight groups, of which a token has six in four groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        config = transformers.DeepseekV3Config(hidden_size=64, n_routed_experts=64, num_experts_per_tok=6, n_group=8)
+        self.router = transformers.models.deepseek_v3.modeling_deepseek_v3.DeepseekV3TopkRouter(config)
+        with torch.no_grad():
+            self.router.weight.normal_(std=0.2)
+            self.router.e_score_correction_bias.normal_(std=0.2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.router(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [1, 6])
+def test_experts_in_groups(tokens: int) -> None:
+    """What is masked between rankings is computed with them, in one dispatch behind the product."""
+    torch.manual_seed(tokens)
+    model, x = Router().bfloat16().eval(), torch.randn(tokens, 64).bfloat16()
+    program = mxcomp.torch.compile(model, (x,))
+    logits, weights, chosen = program.run(array(x))
+    scores = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    choice = scores + model.router.e_score_correction_bias.double().numpy()
+    groups = np.sort(choice.reshape(tokens, 8, 8))[..., -2:].sum(2)
+    is_out = np.argsort(np.argsort(-groups)) >= model.router.topk_group
+    expected = np.argsort(-np.where(np.repeat(is_out, 8, 1), -np.inf, choice))[:, : model.router.top_k]
+    np.testing.assert_array_equal(chosen, expected)
+    taken = np.take_along_axis(scores, expected, 1)
+    factor = model.router.routed_scaling_factor
+    np.testing.assert_allclose(weights, factor * taken / taken.sum(1, keepdims=True), rtol=1e-5)
+    assert len(program.profile(array(x), execute=False).dispatches) == 2
