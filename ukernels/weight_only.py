@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from iree.compiler import ir
+from iree.compiler.dialects import arith
 
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import LHS, RHS
@@ -29,7 +30,8 @@ _BITS, _VECTOR, _LOAD = 16, 8, 4
 """The bits of an activation, the activations that an MFMA of 16x16x32 takes of a lane, and their number of words."""
 _INTRINSIC, _SHAPE, _MFMA = "MFMA_F32_16x16x32_BF16", (16, 16, 32), BLOCK // _VECTOR
 """The MFMA, its shape, and the number of them that a block takes."""
-ACTIVATION_BYTES = _BITS // 8
+_BYTE_BITS = 8
+ACTIVATION_BYTES = _BITS // _BYTE_BITS
 
 
 @dataclass(frozen=True)
@@ -95,19 +97,25 @@ class _Weights(Streamed):
 
     def scales(self, tile: Index) -> Values:
         """Loads the scales of a K tile for the first half of each inner tile's blocks, and for the second one."""
-        return [
-            builder.load(self._scale_source, in_tile(self._scale_source, Index.of(n), tile, half), self.steps)
-            for n, half in product(range(self.inner_tiles), self._halves_from)
-        ]
+        places = product(range(self.inner_tiles), self._halves_from)
+        at = (in_tile(self._scale_source, Index.of(n), tile, half) for n, half in places)
+        four = (builder.load(self._scale_source, each, self.steps) for each in at)
+        return [builder.element(builder.bitcast(each, "i32", 1), 0) for each in four]
 
     def factors(self, flight: Flight, step: int) -> Values:
         """Returns each inner tile's weights of a step as bf16, rows of as many as an MFMA takes."""
-        scales = [builder.element(each, step) for each in flight[0]]
+        scales = [_byte(each, step) for each in flight[0]]
         kind = ir.VectorType.get([_MFMA, _VECTOR], ir.BF16Type.get())
         return [
             builder.call("dequantise", [fragment, *scales[2 * n : 2 * n + 2]], kind)[0]
             for n, fragment in enumerate([builder.joined(pieces) for pieces in flight[1 + step]])
         ]
+
+
+def _byte(word: ir.Value, number: int) -> ir.Value:
+    """Returns a byte of a word. A vector of bytes LLVM would take apart, and wait for, in the turn that loads it."""
+    shift = arith.ConstantOp(word.type, _BYTE_BITS * number)
+    return arith.TruncIOp(ir.IntegerType.get_signless(_BYTE_BITS), arith.ShRUIOp(word, shift)).result
 
 
 class Dequantising(quantising.FlatStream):
@@ -124,11 +132,6 @@ class Dequantising(quantising.FlatStream):
         self.x = _Activations(x, blocks, self.inner_tiles[LHS], self.steps)
         self.x.in_halves = not MFMA.holds_blocks(self.instance.elements[RHS])
         self.streamed = *self.b, self.x
-
-    def _prologue(self) -> list[Flight]:
-        """Loads activations, which come from L2, before weights."""
-        rows = self._loaded(self.x)
-        return [*self._loaded(*self.b), *rows]
 
     def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
         weights, rows = (x.factors(flight, step) for x, flight in zip(self.streamed, flights, strict=True))
