@@ -99,7 +99,7 @@ def _joins(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> bool:
     """Returns whether one of two rotations is what is written, and nothing asks for the other one before."""
     rows, new, region, made = _rows(op), _new(op), _region(op), _made(op)
     keys = [root for root in roots if root in made]
-    if len(keys) != 1 or rows.rows != 1 or rows.parts != 1 or any(root.block != region.block for root in roots):
+    if len(keys) != 1 or rows.rows != 1 or rows.groups < 2 or any(root.block != region.block for root in roots):
         return False
     other = next(root for root in roots if root not in keys)
     size, rest = divmod(_count(other.results[0]), rows.groups)
@@ -146,8 +146,10 @@ def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
         if reader is not None:
             written = _with_attention(reader, kernel, [*taken, table], region)
         else:
+            whole = [*rows.result_types, build.tensor_type([rows.groups, size], kernel.other_element)]
+            along = [*[()] * len(caches), (0,)]
             *written, computed = standing.dispatch(
-                kernel, [*taken, table], kernel.result_types(), kernel.threads, [*caches, None]
+                kernel, [*taken, table], whole, kernel.threads, [*caches, None], along
             )
             other.replace_all_uses_with(build.reshaped(computed, build.static_sizes(other)))
     for old, new_ in zip(region.results, written, strict=True):

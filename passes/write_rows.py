@@ -31,7 +31,7 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.layout.inner_tiles import BLOCK, LANES
+from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.matching import activations, updates
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.matching.updates import SCATTER, Update
@@ -53,10 +53,8 @@ _IMPORT = "hal.tensor.import"
 _RETURNS = ("hal.tensor.barrier", "hal.tensor.export", "hal.tensor.alias", "util.return", "func.return")
 _SAME_BYTES = (*graph.VIEWS, *BITCASTS)
 _CALLS = ("util.call", "func.call")
-_PARTS = (2, 3, 5, 7)
-"""The numbers of workgroups for a single group of positions, of which the first that divides it is taken."""
 _FOR_EACH_CU = 2
-"""The largest number of workgroups for each CU that share groups: rows are waited for, so that more hide more."""
+"""The number of workgroups for each CU that many rows are shared out among: while some wait, others store."""
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -130,25 +128,20 @@ def _kernel(update: Update) -> Rows | None:
         return None
     shape = list(kind.shape)
     groups, length, size = math.prod(shape[: update.axis]), shape[update.axis], math.prod(shape[update.axis + 1 :])
-    parts = 1 if groups > 1 else next((each for each in _PARTS if length % each == 0), 0)
-    # IREE would drop a dimension of size 1, and with it the name of the kernel.
-    if parts == 0 or length // parts < 2 or size < 2 or math.prod(shape) * element.width // 8 > MOST_BYTES:
+    if length < 2 or size < 2 or math.prod(shape) * element.width // 8 > MOST_BYTES:
         return None
     return Rows(
-        groups, length, parts, update.count, size, str(element), element.width, math.prod(table.shape),
+        groups, length, update.count, size, str(element), element.width, math.prod(table.shape),
         ir.IntegerType(table.element_type).width, groups // places.sequences, places.by_row, places.step, places.number,
     )  # fmt: skip
 
 
 def _shared_out(kernel: Rows, target: Target) -> Rows:
-    """Returns the kernel with as many workgroups for a group as have work: a piece of a row for each lane of a wave."""
-    parts = 1
-    while True:
-        more = replace(kernel, parts=2 * parts)
-        is_worth = more.pieces >= LANES and more.groups * more.parts <= _FOR_EACH_CU * target.cus
-        if kernel.length % more.parts or kernel.length // more.parts < 2 or not is_worth:
-            return kernel if parts == 1 else replace(kernel, parts=parts)
-        parts *= 2
+    """Returns the kernel with about as many workgroups as are fast, each of which has as many rows."""
+    rows = kernel.groups * kernel.rows
+    fast = min(_FOR_EACH_CU * target.cus, rows)
+    counts = (count for count in range(1, rows + 1) if rows % count == 0)
+    return replace(kernel, workgroups=min(counts, key=lambda count: abs(math.log2(count / fast))))
 
 
 def _is_state(update: Update) -> bool:
@@ -234,11 +227,13 @@ def _replace(same: Sequence[_Found], target: Target) -> None:
     written = [update for of, _ in same for update in of]
     last = written[-1].op
     with ir.InsertionPoint(last), last.location:
-        kinds = kernel.result_types()
+        kinds, shape = kernel.result_types, [kernel.workgroups, kernel.own]
         caches = [build.reshaped(update.cache, kind.shape) for update, kind in zip(written, kinds, strict=True)]
-        operands = [*(_rows(of[0]) for of, _ in same), _halves(written[0])]
+        operands = [*(build.reshaped(_rows(of[0]), shape) for of, _ in same), _halves(written[0])]
         with standing.named(last, "cache", "rows"):
-            made = standing.dispatch(kernel, operands, kinds, kernel.threads, caches, kernel.along)
+            made = standing.dispatch(
+                kernel, operands, kinds, kernel.threads, caches, [()] * len(kinds), shared=len(same)
+            )
         standing.placeholder(made[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))
         for op in reversed(_early(written, last)):
             op.move_after(last)

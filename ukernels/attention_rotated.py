@@ -182,7 +182,7 @@ class _NewRow:
         blocks = rows.size // BLOCK
         builder.lds_barrier()
         with builder.when(block < CACHES * blocks):
-            made = [make() for make in rows.made(self._new, block * BLOCK, _ALIGNMENT)]
+            made = [make() for make in rows.made(self._new, [block * BLOCK], _ALIGNMENT)]
             widths = [size // blocks for size, _ in rows.stored]
             for value, to, width in zip(made, self._rows, widths, strict=True):
                 self._write(to.memory, 0, value, block * width)

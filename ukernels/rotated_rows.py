@@ -65,10 +65,10 @@ class RotatedRows(Rows):
     def inputs(self) -> list[ir.RankedTensorType]:
         return [*self.taken, super().inputs[-1]]
 
-    def result_types(self, of_workgroup: bool = False) -> list[ir.RankedTensorType]:
-        """Returns the types of caches, and of the other result, or of a workgroup's parts."""
-        other = build.tensor_type([1 if of_workgroup else self.groups, self.other], self.other_element)
-        return [*super().result_types(of_workgroup), other]
+    @property
+    def result_types(self) -> list[ir.RankedTensorType]:
+        """The types of caches, and of a workgroup's part of the other result."""
+        return [*super().result_types, build.tensor_type([1, self.other], self.other_element)]
 
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns results with a thread's elements."""
@@ -81,8 +81,7 @@ class RotatedRows(Rows):
             return [*self._quantised(thread, workgroup, taken, table, caches), other]
         place = self.place(table, workgroup).here
         is_here = place < self.length
-        at: list[Index | int] = [0, builder.select(is_here, place, 0)]
-        first = workgroup * self.size
+        at, first = [workgroup, builder.select(is_here, place, 0)], workgroup * self.size
         for number, row in enumerate(rows):
             element = partial(self._row, row, taken, first)
             caches[number] = self._with(caches[number], at, self.size, thread, element, is_here)
@@ -105,7 +104,7 @@ class RotatedRows(Rows):
         for number, row in enumerate(new):
             turned = (thread + (self.threads - number * LANES)) % self.threads
             own = caches[number * count :][:count]
-            made += self._with_pieces(turned, workgroup, [row], table, own, 0, _ALIGNMENT)
+            made += self._with_pieces(turned, workgroup, 1, [row], [], table, own, _ALIGNMENT)
         return made
 
     @staticmethod

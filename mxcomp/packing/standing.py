@@ -5,7 +5,8 @@
           ins(%operands…) outs(%inits…) -> …
     }
 
-Each workgroup gets all of the operands, and a part of each result along its first dimension.
+Each workgroup gets all of the operands, and a part of each result along its first dimension. A result may also be given
+to all of them as a whole: each writes over what is its own.
 
 IREE drops loops of size 1, and would drop the name of the kernel with them. So dimensions of size 1 have no loop here:
 their subscript is the number of another loop, divided by more than it has.
@@ -64,11 +65,13 @@ def dispatch(
     llvm_func_attrs: Mapping[str, str] | None = None,
     tile: Sequence[int] = (),
     sizes: Sequence[ir.Value] = (),
+    shared: int = 0,
 ) -> list[ir.Value]:
     """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
-    It is that of the dimension `along` of results, or of several, which each result may have in other places. A
-    workgroup takes as much of these as `tile` says, by default one. `sizes` are the dynamic ones of each result.
+    It is that of the dimension `along` of results, or of several, which each result may have in other places; () is a
+    result of which all have the whole. A workgroup takes as much of these as `tile` says, by default one. Of the first
+    `shared` operands it gets a part, too. `sizes` are the dynamic ones of each result.
 
     `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
     told of the function.
@@ -82,14 +85,17 @@ def dispatch(
         inits = [build.zero_filled(result, sizes) if init is None else init for init, result in pairs]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]
         each = along if isinstance(along, list) else [(along,) if isinstance(along, int) else along] * len(results)
-        outer = each[0]
-        inner = [result.rank - len(outer) for result in results]
+        outer = (0,) if shared else max(each, key=len)
+        inner = [result.rank - len(places) for result, places in zip(results, each, strict=True)]
         first = len(outer) + sum(inner)
-        taken, made = _consecutive(ranks, first), _consecutive(inner, len(outer))
+        taken = [[0] * (i < shared) for i in range(len(ranks))]
+        own = [rank - len(dims) for rank, dims in zip(ranks, taken, strict=True)]
+        taken = [[*outer, *dims] for outer, dims in zip(taken, _consecutive(own, first), strict=True)]
+        made = _consecutive(inner, len(outer))
         for dims, places in zip(made, each, strict=True):
             for place, number in sorted(zip(places, count(), strict=False)):
                 dims.insert(place, number)
-        tile = [*(tile or [1] * len(outer)), *[0] * (first + sum(ranks) - len(outer))]
+        tile = [*(tile or [1] * len(outer)), *[0] * (first + sum(own) - len(outer))]
         op, kept = generic(results, operands, inits, [*taken, *made], first, tile)
         op.attributes["compilation_info"] = attributes.compilation_info(
             kept,

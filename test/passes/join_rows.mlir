@@ -66,7 +66,7 @@ util.func public @written(%qkv: tensor<1x512xbf16>, %angles: tensor<1x32xf32>, %
   %both:2 = flow.dispatch.region -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>) {
     %made:2 = linalg.generic {indexing_maps = [#new, #other, #places, #cache, #cache], iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
         ins(%new, %v, %at : tensor<128xbf16>, tensor<128xbf16>, tensor<2xi32>) outs(%keys, %values : tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)
-        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, parts = 1, rows = 1, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
+        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, rows = 1, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
     ^bb0(%a: bf16, %b: bf16, %c: i32, %d: bf16, %e: bf16):
       linalg.yield %a, %b : bf16, bf16
     } -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)
@@ -124,7 +124,7 @@ util.func public @read(%qkv: tensor<1x512xbf16>, %angles: tensor<1x32xf32>, %at:
   %both:2 = flow.dispatch.region -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>) {
     %made:2 = linalg.generic {indexing_maps = [#new, #other, #places, #cache, #cache], iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
         ins(%new, %v, %at : tensor<128xbf16>, tensor<128xbf16>, tensor<2xi32>) outs(%keys, %values : tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)
-        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, parts = 1, rows = 1, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
+        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, rows = 1, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
     ^bb0(%a: bf16, %b: bf16, %c: i32, %d: bf16, %e: bf16):
       linalg.yield %a, %b : bf16, bf16
     } -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)
@@ -186,7 +186,7 @@ util.func public @before(%qkv: tensor<1x512xbf16>, %angles: tensor<1x32xf32>, %a
   %both:2 = flow.dispatch.region -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>) {
     %made:2 = linalg.generic {indexing_maps = [#new, #other, #places, #cache, #cache], iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
         ins(%new, %v, %at : tensor<128xbf16>, tensor<128xbf16>, tensor<2xi32>) outs(%keys, %values : tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)
-        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, parts = 1, rows = 1, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
+        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, rows = 1, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
     ^bb0(%a: bf16, %b: bf16, %c: i32, %d: bf16, %e: bf16):
       linalg.yield %a, %b : bf16, bf16
     } -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)
@@ -243,7 +243,7 @@ util.func public @several(%qkv: tensor<1x512xbf16>, %angles: tensor<1x32xf32>, %
   %both:2 = flow.dispatch.region -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>) {
     %made:2 = linalg.generic {indexing_maps = [#new, #other, #places, #cache, #cache], iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
         ins(%new, %v, %at : tensor<128xbf16>, tensor<128xbf16>, tensor<2xi32>) outs(%keys, %values : tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)
-        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r2_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, parts = 1, rows = 2, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
+        attrs = {iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r2_d64", tensor>, mxcomp.kernel = "", mxcomp.rows = {groups = 2, length = 16, rows = 2, size = 64, element = "bf16", bits = 16, table = 1, table_bits = 64, sharing = 2, by_row = false, step = 0, number = 0, caches = 2}} {
     ^bb0(%a: bf16, %b: bf16, %c: i32, %d: bf16, %e: bf16):
       linalg.yield %a, %b : bf16, bf16
     } -> (tensor<2x16x64xbf16>, tensor<2x16x64xbf16>)

@@ -21,8 +21,8 @@
 // CHECK-DAG: %[[PLACES:.+]] = iree_tensor_ext.bitcast %[[AT]] : tensor<1xi64> -> tensor<2xi32>
 // CHECK: flow.dispatch.region -> (tensor<4x16x8xf32>, tensor<4x16x8xf32>)
 // CHECK-NEXT: linalg.generic
-// CHECK-SAME: "parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"
-// CHECK-SAME: ins(%{{.+}}, %{{.+}}, %[[PLACES]] : tensor<32xf32>, tensor<32xf32>, tensor<2xi32>) outs(%{{.+}}, %{{.+}} : tensor<4x16x8xf32>, tensor<4x16x8xf32>)
+// CHECK-SAME: "parallel", "parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"
+// CHECK-SAME: ins(%{{.+}}, %{{.+}}, %[[PLACES]] : tensor<4x8xf32>, tensor<4x8xf32>, tensor<2xi32>) outs(%{{.+}}, %{{.+}} : tensor<4x16x8xf32>, tensor<4x16x8xf32>)
 // CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d8_
 // CHECK-SAME: mxcomp.kernel = "
 // CHECK-NOT: iree_linalg_ext.scatter
@@ -75,11 +75,11 @@ func.func @copied(%keys: tensor<4x16x8xf32>, %values: tensor<4x16x8xf32>, %k: te
   return %uk, %uv : tensor<4x16x8xf32>, tensor<4x16x8xf32>
 }
 
-// A table says where each row goes (pages, for example). One group of places is shared by workgroups.
+// A table says where each row goes (pages, for example).
 
 // CHECK-LABEL: func.func @paged
-// CHECK: flow.dispatch.region -> (tensor<16x2x16xbf16>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<48xbf16>, tensor<6xi32>) outs(%{{.+}} : tensor<16x2x16xbf16>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x16xbf16>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<3x16xbf16>, tensor<6xi32>) outs(%{{.+}} : tensor<1x32x16xbf16>)
 // CHECK-SAME: "mx_write_rows_r3_d16_
 func.func @paged(%cache: tensor<32x16xbf16>, %rows: tensor<3x16xbf16>, %slots: tensor<3xi64>) -> tensor<32x16xbf16> {
   %0 = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
@@ -90,13 +90,12 @@ func.func @paged(%cache: tensor<32x16xbf16>, %rows: tensor<3x16xbf16>, %slots: t
   return %1 : tensor<32x16xbf16>
 }
 
-// Many rows are written by more workgroups, each of which lists those whose places have its remainder.
+// Many rows are shared out among workgroups, each of which is given all of the cache.
 
 // CHECK-LABEL: func.func @many
-// CHECK: flow.dispatch.region -> (tensor<32x32x64xf32>)
-// CHECK: outs(%{{.+}} : tensor<32x32x64xf32>)
+// CHECK: flow.dispatch.region -> (tensor<1x1024x64xf32>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<128x64xf32>, tensor<256xi32>) outs(%{{.+}} : tensor<1x1024x64xf32>)
 // CHECK-SAME: mx_write_rows_r128_d64_
-// CHECK-SAME: memref.atomic_rmw addi
 func.func @many(%cache: tensor<1024x64xf32>, %rows: tensor<128x64xf32>, %slots: tensor<128xi64>) -> tensor<1024x64xf32> {
   %0 = tensor.expand_shape %slots [[0, 1]] output_shape [128, 1] : tensor<128xi64> into tensor<128x1xi64>
   %1 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%rows, %0 : tensor<128x64xf32>, tensor<128x1xi64>) outs(%cache : tensor<1024x64xf32>) {
@@ -111,7 +110,7 @@ func.func @many(%cache: tensor<1024x64xf32>, %rows: tensor<128x64xf32>, %slots: 
 // CHECK-LABEL: func.func @by_sequence
 // CHECK-NOT: linalg.transpose
 // CHECK: %[[NEW:.+]] = flow.dispatch.region -> (tensor<4x16x8xf32>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<32xf32>, tensor<8xi32>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<4x8xf32>, tensor<8xi32>)
 // CHECK-NOT: linalg.transpose
 // CHECK: return
 func.func @by_sequence(%cache: tensor<4x16x8xf32>, %rows: tensor<4x8xf32>, %at: tensor<4xi64>) -> tensor<4x16x8xf32> {
@@ -171,8 +170,8 @@ func.func @repeated(%cache: tensor<32x16xf32>, %rows: tensor<3x16xf32>, %slots: 
 // CHECK-SAME: %{{.+}}: tensor<32x32xi8>, %{{.+}}: tensor<32x2xi8>, %[[ROWS:.+]]: tensor<3x64xbf16>
 // CHECK-NOT: scaling_truncf
 // CHECK: tensor.collapse_shape %[[ROWS]]
-// CHECK: flow.dispatch.region -> (tensor<16x2x32xi8>, tensor<16x2x2xi8>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<192xbf16>, tensor<6xi32>) outs(%{{.+}}, %{{.+}} : tensor<16x2x32xi8>, tensor<16x2x2xi8>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x32xi8>, tensor<1x32x2xi8>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<3x64xbf16>, tensor<6xi32>) outs(%{{.+}}, %{{.+}} : tensor<1x32x32xi8>, tensor<1x32x2xi8>)
 // CHECK-SAME: "mx_write_rows_r3_d64_
 // CHECK-SAME: rocdl.cvt.scalef32.pk.fp4.bf16
 // CHECK: iree_tensor_ext.bitcast %{{.+}} : tensor<32x32xi8> -> tensor<32x2x32xf4E2M1FN>
@@ -226,8 +225,8 @@ func.func @quantised(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %row
 
 // CHECK-LABEL: func.func @apart
 // CHECK: arith.scaling_truncf
-// CHECK: flow.dispatch.region -> (tensor<16x2x32xi8>)
-// CHECK: flow.dispatch.region -> (tensor<16x2x2xi8>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x32xi8>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x2xi8>)
 func.func @apart(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: tensor<3x64xbf16>, %slots: tensor<3xi64>, %others: tensor<3xi64>) -> (tensor<32x32xi8>, tensor<32x2xi8>) {
   %at = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
   %other = tensor.expand_shape %others [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
@@ -276,8 +275,8 @@ func.func @apart(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: t
 
 // CHECK-LABEL: func.func @dependent
 // CHECK: arith.scaling_truncf
-// CHECK: flow.dispatch.region -> (tensor<16x2x32xi8>)
-// CHECK: flow.dispatch.region -> (tensor<16x2x2xi8>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x32xi8>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x2xi8>)
 func.func @dependent(%elements: tensor<32x32xi8>, %scales: tensor<32x2xi8>, %rows: tensor<3x64xbf16>, %slots: tensor<3xi64>) -> (tensor<32x32xi8>, tensor<32x2xi8>) {
   %at = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
   %x = tensor.expand_shape %rows [[0], [1, 2]] output_shape [3, 2, 32] : tensor<3x64xbf16> into tensor<3x2x32xbf16>
