@@ -47,20 +47,17 @@ class Instance(quantising.Instance):
         return lacking or target.lacks_conversion(self.elements[RHS], ACTIVATIONS)
 
 
-_MOST_INNER_TILES = 2
-"""The largest number of inner tiles along N: with four, weights of 4 bits spill registers."""
-
 _FOUR, _SIX, _EIGHT = ((4, 4),), ((6, 6),), ((8, 8),)
-_TALL: tuple[tuple[int, int, int, family.Pairs], ...] = (
-    (2, 1, 8, _FOUR + _EIGHT), (2, 1, 4, _SIX), (2, 2, 8, _FOUR), (2, 2, 4, _SIX + _EIGHT), (2, 4, 4, family.ALL_BITS),
-    (4, 1, 4, _FOUR + _EIGHT), (4, 2, 4, family.ALL_BITS), (4, 4, 4, family.ALL_BITS),
+_OTHERS: tuple[tuple[int, int, int, family.Pairs], ...] = (
+    (1, 4, 4, _SIX), (2, 1, 8, _FOUR + _EIGHT), (2, 1, 4, _SIX), (2, 2, 8, _FOUR), (2, 2, 4, _SIX + _EIGHT),
+    (2, 4, 4, family.ALL_BITS), (4, 1, 4, _FOUR + _EIGHT), (4, 2, 4, family.ALL_BITS), (4, 4, 4, family.ALL_BITS),
 )  # fmt: skip
-"""The inner tiles along M and N, waves along K, and bits of weights, for more than 16 rows: others have other tiles, or
-spill."""
+"""The inner tiles along M and N, waves along K, and bits of weights, of tiles that `quantising` has not: others have
+other tiles, or spill."""
 
 _TILES = (
-    *(tile for tile in quantising.TILES if tile.inner_tiles[RHS] <= _MOST_INNER_TILES),
-    *(split_k.Tile(inner_tiled_layout(m, n), -4, waves=Waves(k=k), bits=bits) for m, n, k, bits in _TALL),
+    *quantising.TILES,
+    *(split_k.Tile(inner_tiled_layout(m, n), -4, waves=Waves(k=k), bits=bits) for m, n, k, bits in _OTHERS),
 )
 
 MOST_ROWS = max(tile.layout.tile[0] * tile.inner_tiles[LHS] for tile in _TILES)

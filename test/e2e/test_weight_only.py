@@ -101,6 +101,22 @@ def test_one_dispatch(case: Case) -> None:
     case.check(program.run(*given)[0], given)
 
 
+TILES = [each for each in weight_only.INSTANCES if each.elements[0] in ("f4E2M1FN", "f6E3M2FN", "f8E4M3FN")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instance", TILES, ids=lambda each: each.name)
+def test_each_tile_in_turns(instance: weight_only.Instance) -> None:
+    """Two K tiles for some of the waves, three for others."""
+    tile, name = instance.tile, formats.element_format(instance.elements[0]).name
+    case = Case(instance.most_rows - 1, 16 * tile.inner_tiles[1] + 16, 512 * (2 * tile.waves.k + 1), name)
+    program = mxcomp.compile(case.module(), ukernels=instance.name)
+    (found,) = program.report.matmuls
+    assert found.ukernel == instance.name, found.reason
+    given = case.arguments()
+    case.check(program.run(*given)[0], given)
+
+
 IN_TILES = [
     Case(65, 80, 1056), Case(128, 48, 544, "E4M3"), Case(150, 112, 1024, "E3M2"),
     pytest.param(Case(300, 208, 2080, "E5M2"), marks=pytest.mark.slow),
