@@ -25,6 +25,17 @@ PHASES = (
 )  # fmt: skip
 """The names of IREEVMPipelinePhase. IREE silently ignores a wrong name, so they are checked here."""
 
+_BUILT = (
+    "affine", "amdgpu", "arith", "bufferization", "cf", "flow", "func", "gpu", "hal", "iree_codegen", "iree_encoding",
+    "iree_gpu", "iree_linalg_ext", "iree_tensor_ext", "linalg", "llvm", "math", "memref", "rocdl", "scf", "tensor",
+    "util", "vector",
+)  # fmt: skip
+"""Dialects of operations that our passes build. Those built before their dialect is loaded are malformed."""
+
+_FRONTENDS = ("chlo.broadcast_add", "stablehlo.add", "tosa.add", "torch.operator", "vhlo.add_v1")
+"""An operation of each dialect that IREE converts in its phase `input`. The parser loads those that a module has."""
+_INPUT_TYPE = "--iree-input-type"
+
 _BYTECODE_MAGIC = b"ML\xefR"
 _LONGEST_DIAGNOSTIC = 1000
 _SEVERITIES = ("note", "warning", "error", "remark")
@@ -97,7 +108,8 @@ class Session:
         self._session = api.Session()
         _set_flags(self._session, session_flags)
         self.context = self._session.context
-        self.context.load_all_available_dialects()  # operations made before their dialect is loaded are malformed
+        for dialect in _BUILT:
+            self.context.dialects[dialect]
         self._invocation = self._session.invocation()
         self.diagnostics: list[str] = []
         # IREE keeps only the pointer: the callback has to live as long as the invocation.
@@ -142,7 +154,16 @@ class Session:
             if not self.context.is_registered_operation(op.name):
                 raise InputError(f"{op.location}: unknown operation '{op.name}': no dialect of IREE has it")
         self._invocation.import_module(self.module)
+        self._set_input_type()
         return self.module
+
+    def _set_input_type(self) -> None:
+        """Tells IREE not to look for frontends' dialects in a module without: it would load them, and each of its
+        canonicalizers has patterns for each operation of a loaded dialect, which takes a sixth of compiling."""
+        if any(self.context.is_registered_operation(each) for each in _FRONTENDS):
+            self.context.load_all_available_dialects()
+        elif f"{_INPUT_TYPE}=auto" in self._session.get_flags():
+            _set_flags(self._session, [f"{_INPUT_TYPE}=none"])
 
     def advance(self, phase: str, stop: str = "end") -> bool:
         """Runs to the end of a phase, but not beyond `stop`, and returns whether it got there. Raises what `run`
