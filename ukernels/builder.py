@@ -38,7 +38,7 @@ Part: TypeAlias = tuple[Values, Sequence[int], Sequence["Index | int"]]
 """The part of a result that a thread stores: values, their shape, and where they begin."""
 
 MOST_BYTES = 2**31 - 1
-"""The largest size in bytes of a buffer that a kernel addresses."""
+"""The largest size in bytes of a buffer that a kernel addresses: by signed offsets of 32 bits."""
 MOST_ELEMENTS = 2**31
 """The largest number of elements of memory that a kernel addresses without a buffer: indices are of 32 bits."""
 _BUFFER, _BINDING, _GLOBAL = (

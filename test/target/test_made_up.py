@@ -35,7 +35,10 @@ from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_memory import Stored, Subscript
 from mxcomp.ukernels.attention_mx import MxAttention
 from mxcomp.ukernels.attention_prefill import Prefill
+from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.family import Instance
+from mxcomp.ukernels.waves import LANES, MOST_THREADS
+from mxcomp.ukernels.waves import SIMDS as SIMDS_OF_CU
 
 FOLDER, NAME = Path(__file__).parent / "gpus", "half950"
 M, N, K = 20, 48, 512
@@ -199,6 +202,13 @@ def test_the_simulators_machine_is_that_of_gfx950() -> None:
     assert (target.simds, target.line_bytes, target.lds_banks) == (SIMDS, LINE_BYTES, phases(16, "load")[1])
     assert (target.cus, target.clock_ghz) == (mi355x().cus, mi355x().clock_ghz)
     assert target.l2_bytes * target.xcds < target.infinity_cache_bytes
+
+
+def test_what_kernels_are_written_with_is_gfx950s() -> None:
+    """What they have of it as constants; `Target` has it for what chooses among them."""
+    target = get_target("gfx950")
+    assert (target.wave_size, target.simds, target.max_workgroup_threads) == (LANES, SIMDS_OF_CU, MOST_THREADS)
+    assert target.max_buffer_bytes == MOST_BYTES
 
 
 def test_few_files_name_a_gpu() -> None:
