@@ -8,7 +8,7 @@ Before (GPT-OSS's, of a token):
 
 After:
 
-    %d:4 = flow.dispatch.region -> (tensor<2x2xbf16>, tensor<2x2xi32>, tensor<2x4xi32>, …) {
+    %d:4 = flow.dispatch.region -> (tensor<4xbf16>, tensor<4xi32>, tensor<8xi32>, …) {
       linalg.generic {mxcomp.kernel = "…", iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_chain_…">}
           ins(%scores : tensor<32xbf16>) …
     }
@@ -141,11 +141,10 @@ def _replace(ranking: ir.Operation, found: Chain) -> None:
     with standing.named(ranking, "routing", "routing"), where:
         operands = [build.flat(value) for value in found.operands]
         if reader is None:
-            made = standing.dispatch(found, operands, found.result_types(), found.threads)
+            made = standing.dispatch(found, operands, found.result_types, found.threads, along=())
         else:
             made = _ahead(reader, found, operands, sources)
-        flat = (build.collapse(each, [[*range(ir.RankedTensorType(each.type).rank)]]) for each in made)
-        parts = zip(found.values, flat, strict=True)
+        parts = zip(found.values, map(build.flat, made), strict=True)
         results = {value: build.part(each, [0], [operations.size(value)]) for value, each in parts}
         for value, source in sources.items():
             value.replace_all_uses_with(build.reshaped(results[source], build.static_sizes(value)))

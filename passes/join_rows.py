@@ -138,7 +138,7 @@ def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
     reader = _attention(region, other, rows, size)
     before = region if reader is None else _region(reader)
     with ir.InsertionPoint(before), standing.named(region, "cache", "rows"):
-        taken = [elementwise.flat(leaf) for leaf in leaves]
+        taken = [build.flat(leaf) for leaf in leaves]
         kinds = [ir.RankedTensorType(value.type) for value in taken]
         kernel = RotatedRows.of(
             rows, size, str(build.element(other)), kinds, [_element(value, numbers) for value in results]
@@ -181,7 +181,7 @@ def _attention(region: ir.Operation, other: ir.Value, rows: Rows, size: int) -> 
     is_alike = is_alike and formats == {(rows.format or kernel.key.format, bool(rows.format))}
     parts = [rows.groups * rows.length * width / kernel.workgroups for width, _ in rows.stored]
     is_few = size <= _MOST_OF_THREAD * kernel.threads
-    return found if is_alike and is_few and all(part >= 2 and part.is_integer() for part in parts) else None
+    return found if is_alike and is_few and all(part.is_integer() for part in parts) else None
 
 
 def _decode(op: ir.Operation) -> Decode:

@@ -23,11 +23,9 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import attributes, build, graph
-from mxcomp.mlir import scalars as s
-from mxcomp.mlir.loops import reduced, tabled
 from mxcomp.options import Options
+from mxcomp.packing import standing
 from mxcomp.routing.sorting import SORTING
 from mxcomp.routing.sorting_kernel import Sorting
 
@@ -39,7 +37,7 @@ def run(module: ir.Operation, options: Options) -> None:
         *tables, ids = values = list(barrier.operands)
         if sorting.fits(options.target) and options.reads_in_place and not options.reference:
             with barrier.location, ir.InsertionPoint(barrier):
-                values = [*_tables(sorting, *tables, build.barrier(_loaded(sorting, ids))), ids]
+                values = [*_tables(sorting, *tables, ids), ids]
         for old, new in zip(barrier.results, values, strict=True):
             old.replace_all_uses_with(new)
         sources = list(barrier.operands)
@@ -47,27 +45,12 @@ def run(module: ir.Operation, options: Options) -> None:
         graph.erase_unused(sources)
 
 
-def _loaded(sorting: Sorting, ids: ir.Value) -> ir.Value:
-    """Returns as many ids as the kernel loads, padded with the last one."""
-    if sorting.loaded == sorting.slots:
-        return ids
-    return tabled("x", (sorting.loaded,), "i32", [], lambda _: s.at(ids, s.i32(sorting.slots - 1)))
-
-
 def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
     """Returns replacements of the tables, each of one dimension, from the experts of slots."""
     *tables, ids = tables_and_ids
     kind = build.tensor_type([sorting.size], "i32")
-    with build.dispatch_region([kind], []) as region:
-        value = reduced("ps", "p", [sorting.size], "i32", [("s", ids)], s.plus, lambda id_: id_)
-        op = value.owner
-        op.attributes["compilation_info"] = attributes.compilation_info(
-            [0, 0], (sorting.threads, 1, 1), {}, LANES, reorder=False, ukernel=True
-        )
-        op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(sorting.name)
-        op.attributes[attributes.KERNEL] = ir.StringAttr.get(sorting.text())
-        region.returned = [value]
+    (made,) = standing.dispatch(sorting, [ids], [kind], sorting.threads, along=())
     return [
-        build.part(region.results[0], [start], [size or 0 for size in build.static_sizes(table)])
+        build.part(made, [start], [size or 0 for size in build.static_sizes(table)])
         for start, table in zip(sorting.starts, tables, strict=True)
     ]

@@ -279,13 +279,11 @@ def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
 
 
 def _squeezed(value: ir.Value) -> ir.Value:
-    """Drops dimensions of size 1: IREE would drop them later, and with them the name of the kernel."""
+    """Returns a tensor as kernels take it: without dimensions of size 1, and with narrow elements as bytes."""
     groups = build.ones_apart(build.static_sizes(value))
     kind, sizes = build.element(value), [size for size in build.static_sizes(value) if size != 1]
-    if sizes and any(len(group) > 1 for group in groups):
+    if any(len(group) > 1 for group in groups):
         value = build.collapse(value, groups)
     if build.is_narrow(kind):
         return build.bitcast(value, build.tensor_type(sizes, ir.IntegerType.get_signless(8)))
-    if isinstance(kind, ir.IntegerType):  # taken as two halves
-        return build.bitcast(value, build.tensor_type([*sizes, 2], ir.IntegerType.get_signless(kind.width // 2)))
     return value

@@ -124,20 +124,19 @@ def _replace(together: Sequence[Product], whole: Product) -> None:
         if made is not None and not made.operands and made.block == last.block and last.is_before_in_block(made):
             made.move_before(last)
     with ir.InsertionPoint(last), _named(together):
-        rows = range(1 if kernel.rows == 1 else 2)
         x, *others = whole.operands
-        residual = [_flat(others.pop(), rows)] if kernel.residual else []
+        residual = [_matrix(others.pop())] if kernel.residual else []
         results = kernel.result_types(kernel.workgroups)
         count = len(kernel.norm.vectors) if kernel.norm else 0
-        vectors = [_flat(value, range(1)) for value in others[:count]]
-        operands = [_flat(x, rows), *vectors, *others[count:], *residual]
-        tiles, *kept = standing.dispatch(kernel, operands, results, kernel.threads, along=kernel.along)
+        vectors = [build.flat(value) for value in others[:count]]
+        operands = [_matrix(x), *vectors, *others[count:], *residual]
+        tiles, *kept = standing.dispatch(kernel, operands, results, kernel.threads, along=1)
     with ir.InsertionPoint(last), last.location:
-        flat = build.collapse(tiles, [[0], [1, 2]] if kernel.along else [[0, 1]])
+        flat = build.flat(tiles) if kernel.rows == 1 else build.collapse(tiles, [[0], [1, 2]])
         ends = list(accumulate(kernel.matrices))
         parts = [_part(flat, end - columns, columns) for columns, end in zip(kernel.matrices, ends, strict=True)]
         made = [_shaped(part, each.last.results[0].type) for part, each in zip(parts, together, strict=True)]
-        rows_kept = (_part(build.collapse(value, [[0, 1]]), 0, kernel.depth) for value in kept)
+        rows_kept = (_part(build.flat(value), 0, kernel.depth) for value in kept)
         row = [_shaped(value, source.type) for value in rows_kept]
     for value in row:
         source.replace_all_uses_with(value)
@@ -165,11 +164,15 @@ def _named(together: Sequence[Product]) -> ir.Location:
     return ir.Location.name("mxcomp.linear.linear", childLoc=where)
 
 
-def _flat(value: ir.Value, rows: range) -> ir.Value:
-    """Returns rows as a matrix, or a row as it is without dimensions of size 1."""
+def _matrix(value: ir.Value) -> ir.Value:
+    """Returns rows as a matrix."""
     rank = len(build.static_sizes(value))
-    groups = [list(range(rank))] if len(rows) == 1 else [list(range(rank - 1)), [rank - 1]]
-    return value if rank == len(groups) else build.collapse(value, groups)
+    if rank < _RANK:
+        return build.expand(value, [1, *build.static_sizes(value)])
+    return value if rank == _RANK else build.collapse(value, [list(range(rank - 1)), [rank - 1]])
+
+
+_RANK = 2
 
 
 def _part(value: ir.Value, start: int, columns: int) -> ir.Value:

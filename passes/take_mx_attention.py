@@ -94,9 +94,7 @@ class _Attention:
             for waves in fitting
         ]  # fmt: skip
         kernels = [each if is_causal else each.split(target.cus, MOST_SPLITS) for each in kernels]
-        kernel = next((each for each in kernels if each.workgroups > 1), None)
-        if kernel is None:  # IREE drops a loop of one, and with it what names the kernel
-            return f"{rows} queries of a single head: expected more than {kernels[-1].tile}"
+        kernel = next((each for each in kernels if each.workgroups > 1), kernels[-1])
         if max(each.shape[0] for each in kernel.inputs) > MOST_BYTES:
             return f"an operand of more than {MOST_BYTES} bytes"
         return kernel

@@ -128,7 +128,7 @@ def _kernel(update: Update) -> Rows | None:
         return None
     shape = list(kind.shape)
     groups, length, size = math.prod(shape[: update.axis]), shape[update.axis], math.prod(shape[update.axis + 1 :])
-    if length < 2 or size < 2 or math.prod(shape) * element.width // 8 > MOST_BYTES:
+    if math.prod(shape) * element.width // 8 > MOST_BYTES:
         return None
     return Rows(
         groups, length, update.count, size, str(element), element.width, math.prod(table.shape),
@@ -229,7 +229,7 @@ def _replace(same: Sequence[_Found], target: Target) -> None:
     with ir.InsertionPoint(last), last.location:
         kinds, shape = kernel.result_types, [kernel.workgroups, kernel.own]
         caches = [build.reshaped(update.cache, kind.shape) for update, kind in zip(written, kinds, strict=True)]
-        operands = [*(build.reshaped(_rows(of[0]), shape) for of, _ in same), _halves(written[0])]
+        operands = [*(build.reshaped(_rows(of[0]), shape) for of, _ in same), build.flat(written[0].places.table)]
         with standing.named(last, "cache", "rows"):
             made = standing.dispatch(
                 kernel, operands, kinds, kernel.threads, caches, [()] * len(kinds), shared=len(same)
@@ -250,14 +250,6 @@ def _rows(update: Update) -> ir.Value:
         kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
         return build.flat(build.transpose(value, build.empty(kind), whole))
     return build.flat(_in_memory(value))
-
-
-def _halves(update: Update) -> ir.Value:
-    """Returns the integers of row positions as two halves each: IREE would drop a dimension of size 1."""
-    table = update.places.table
-    kind = ir.IntegerType.get_signless(ir.IntegerType(build.element(table)).width // 2)
-    count = math.prod(ir.RankedTensorType(table.type).shape)
-    return build.bitcast(table, build.tensor_type([2 * count], kind))
 
 
 def _use(update: Update, written: ir.Value) -> None:

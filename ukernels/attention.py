@@ -55,11 +55,6 @@ def chosen(condition: ir.Value | None, yes: float, no: float) -> ir.Value:
     return number(no) if condition is None else arith.SelectOp(condition, number(yes), number(no)).result
 
 
-def kept(sizes: Sequence[int]) -> list[int]:
-    """Removes sizes of 1, as IREE drops them, and with them the name of the kernel."""
-    return [size for size in sizes if size > 1]
-
-
 @dataclass(frozen=True)
 class Pieces:
     """The elements of a value: `count` pieces, of each of which 16 lanes have `width` consecutive ones.
@@ -82,12 +77,11 @@ class Pieces:
     @property
     def shape(self) -> list[int]:
         """The shape of a row of results: pieces, the part of each in a quarter of the lanes, and its elements."""
-        return [*kept([self.count]), 4, 4 * self.width]
+        return [self.count, 4, 4 * self.width]
 
     def part(self, quarter: Index) -> tuple[list[int], list[Index | int]]:
         """Returns the part of a row of results that a lane has, and where it begins."""
-        pieces = kept([self.count])
-        return [*pieces, 1, 4 * self.width], [*(0 for _ in pieces), quarter, 0]
+        return [self.count, 1, 4 * self.width], [0, quarter, 0]
 
     def elements(self, fragments: Values) -> Values:
         """Returns the elements of a lane, in the order of that part."""

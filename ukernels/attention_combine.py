@@ -10,7 +10,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import Pieces, kept
+from mxcomp.ukernels.attention import Pieces
 from mxcomp.ukernels.builder import Index, Threads, Values, element, load, select
 from mxcomp.ukernels.softmax import added, exp2, largest, of_lane, of_wave, splat
 from mxcomp.ukernels.waves import BEYOND, LANES
@@ -55,7 +55,7 @@ class Combine:
 
 def part_types(parts: int, stored: tuple[int, int], size: int) -> list[ir.RankedTensorType]:
     """Returns the types of parts: sums, and the largest score and the sum of powers of each."""
-    return [build.tensor_type([parts, *kept(stored), *row], "f32") for row in (Pieces.of(size).shape, [2])]
+    return [build.tensor_type([parts, *stored, *row], "f32") for row in (Pieces.of(size).shape, [2])]
 
 
 def _combine(spec: Combine, workgroup: Index, given: Values, threads: Threads) -> None:

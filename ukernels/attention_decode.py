@@ -16,7 +16,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
 from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State, kept
+from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_decode_parameters import PIECE, Parameters
 from mxcomp.ukernels.attention_memory import Operand, VisibleKeys, clamped, last, times
@@ -212,7 +212,7 @@ class _Decode:
         found = []
         for half in range(2):
             key = self._clamped((self.first + step) * KEYS + half * COLUMNS)
-            page = clamped(self.table.load(self.table.place(n=self.of_table, l=key), 2))
+            page = clamped(self.table.load(self.table.place(n=self.of_table, l=key), 1))
             more = arith.AddIOp(page, builder.i32(self.spec.pages.count)).result
             is_behind = arith.CmpIOp(arith.CmpIPredicate.slt, page, builder.i32(0)).result
             found.append(arith.SelectOp(is_behind, more, page).result)
@@ -276,16 +276,8 @@ class _Decode:
         self, values: Values, size: int, is_stored: ir.Value, shape: list[int], place: list[Index | int]
     ) -> builder.Part:
         """Returns the lane's part of a result whose rows have a given size."""
-        fragments, rows = self.spec.stored
-        beyond = BEYOND // (4 * size)
-        outer: list[Index | int] = [0] if fragments > 1 else []
-        if rows > 1:
-            return (
-                values,
-                [1, *kept([fragments]), 1, *shape],
-                [0, *outer, select(is_stored, self.column, beyond), *place],
-            )
-        return values, [1, *shape], [select(is_stored, 0, beyond), *place]
+        fragments, _ = self.spec.stored
+        return values, [1, fragments, 1, *shape], [0, 0, select(is_stored, self.column, BEYOND // (4 * size)), *place]
 
 
 class _Whole(_Decode):

@@ -71,7 +71,7 @@ class Stored:
 
     @property
     def element_bytes(self) -> int:
-        return {"f32": 4, "i32": 4, "i8": 1}.get(self.element, 2)
+        return {"i64": 8, "f32": 4, "i32": 4, "i8": 1}.get(self.element, 2)
 
     @property
     def bits(self) -> int:
@@ -273,7 +273,7 @@ class VisibleKeys:
 
     def __init__(self, reach: Reach | None, keys: Index, head: Index, positions: Sequence[Operand]) -> None:
         self._reach, self._keys = reach, keys
-        self._positions = [clamped(each.load(each.place(n=head), 2)) for each in positions]
+        self._positions = [clamped(each.load(each.place(n=head), 1)) for each in positions]
 
     def of(self, query: Index) -> tuple[Index, Index, ir.Value | None]:
         """Returns the first key and the end of keys of a query, and whether it sees none and so takes all."""
@@ -318,9 +318,9 @@ class VisibleKeys:
 
 
 def clamped(number_: ir.Value) -> ir.Value:
-    """Returns an integer in halves as an i32, to which a number of keys can be added."""
-    kind = ir.IntegerType.get_signless(2 * ir.IntegerType(ir.VectorType(number_.type).element_type).width)
-    value = element(builder.bitcast(number_, str(kind), 1), 0)
+    """Returns the only integer of a vector as an i32, to which a number of keys can be added."""
+    value = element(number_, 0)
+    kind = value.type
     low, high = (arith.ConstantOp(kind, each).result for each in (-(2**30), 2**30 - 1))
     value = arith.MinSIOp(arith.MaxSIOp(value, low).result, high).result
     i32 = ir.IntegerType.get_signless(32)

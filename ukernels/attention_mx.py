@@ -29,7 +29,6 @@ from iree.compiler.dialects import math as mlir_math
 from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout.inner_tiles import BLOCK, LANES, SCALE
 from mxcomp.ukernels import attention, builder, standing
-from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.attention_mx_parameters import NEIGHBOURS, SIZES, Parameters, key_unit
 from mxcomp.ukernels.attention_mx_rows import GROUPS, MFMA, ROWS, STEP, VALUES, Rows
 from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere, meet, read_ahead
@@ -335,13 +334,11 @@ class _Kernel:
 
     def _store(self, states: list[State]) -> None:
         """Stores results; or a part's sums, what they are relative to, and the sum of weights."""
-        spec, parts = self.spec, kept([self.spec.value_size // SIZES])
-        waves, columns = kept([spec.waves]), kept([spec.columns])
-        shape, behind = [1, *(1 for _ in waves), *columns, 1], [*parts, 1, NEIGHBOURS]
-        inner = [*(self.wave for _ in waves), *(Index.of(0) for _ in columns), self.column]
-        inner[0] += self.moved * [*waves, *columns, ROWS][0]  # not in this workgroup's part, but in its tile's
-        own: list[Index | int] = [0, *inner]
-        place: list[Index | int] = [*own, *(0 for _ in parts), self.group, 0]
+        spec = self.spec
+        shape, behind = [1, 1, spec.columns, 1], [spec.value_size // SIZES, 1, NEIGHBOURS]
+        wave = self.wave + self.moved * spec.waves  # not in this workgroup's part, but in its tile's
+        own: list[Index | int] = [0, wave, 0, self.column]
+        place: list[Index | int] = [*own, 0, self.group, 0]
         if spec.splits == 1:
             shares = [_rounded(each, state.total, spec.result) for state in states for each in state.sums]
             self.threads.store(shares, [*shape, *behind], place)

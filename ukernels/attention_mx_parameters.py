@@ -14,7 +14,6 @@ from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.attention_mx_rows import GROUPS, INTRINSIC, MFMA, ROWS, STEP, Staged
 
 NEIGHBOURS = 16
@@ -164,10 +163,10 @@ class Parameters:
 
         Of parts they are sums, followed by what these are relative to, and the sum of weights.
         """
-        rows, parts = [workgroups, *kept([self.waves, self.columns]), ROWS], kept([self.value_size // SIZES])
+        rows, row = [workgroups, self.waves, self.columns, ROWS], [self.value_size // SIZES, GROUPS, NEIGHBOURS]
         if self.splits == 1:
-            return [build.tensor_type([*rows, *parts, GROUPS, NEIGHBOURS], self.result)]
-        return [build.tensor_type([*rows, *of_row], "f32") for of_row in ([*parts, GROUPS, NEIGHBOURS], [2])]
+            return [build.tensor_type([*rows, *row], self.result)]
+        return [build.tensor_type([*rows, *of_row], "f32") for of_row in (row, [2])]
 
 
 def key_unit(weights: str) -> int:

@@ -387,14 +387,14 @@ class _Prefill:
         """
         spec, query, (result,) = self.spec, self.first + self.own * ROWS + self.column, self.spec.outputs
         row, is_there = times(self.head, self.rows) + query + self._before() * -1, query < self.rows
-        before, chunks = [Index.of(0) for _ in spec.tiled[1:]], [each // spec.splits for each in spec.row[:-2]]
+        before, chunks = [Index.of(0) for _ in spec.tiled[1:]], spec.row[0] // spec.splits
 
         def within(chunk: int) -> list[Index]:
-            return [*(self.part * each + chunk for each in chunks), self.group, Index.of(0)]
+            return [self.part * chunks + chunk, self.group, Index.of(0)]
 
         def inserted() -> Values:
             (out,) = self.threads.outs
-            for chunk in range(math.prod(chunks)):
+            for chunk in range(chunks):
                 share = partial(part, shares, chunk * LANE, LANE)
                 out = builder.inserted(out, [*before, row, *within(chunk)], LANE, share)
             return [out]
@@ -404,7 +404,7 @@ class _Prefill:
             return
         beyond = -(-BEYOND // (spec.value_size * result.element_bytes))
         place = [*before, select(is_there, row, beyond), *within(0)]
-        self.threads.store([shares], [*[1] * (len(before) + 1), *chunks, 1, LANE], place)
+        self.threads.store([shares], [*[1] * (len(before) + 1), chunks, 1, LANE], place)
 
     def _before(self) -> Index:
         """Returns the number of rows in front of this workgroup's part of the result."""

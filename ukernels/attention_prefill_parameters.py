@@ -10,7 +10,6 @@ from iree.compiler import ir
 from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.attention import kept
 from mxcomp.ukernels.attention_memory import LANE, Spec, Stored, Subscript
 from mxcomp.ukernels.attention_prefill_rows import DEPTH, GROUPS, ROWS, STEP, Staged
 from mxcomp.ukernels.attention_turns import STAGGERED
@@ -156,8 +155,8 @@ class Parameters(Spec):
 
     @property
     def row(self) -> list[int]:
-        """The shape of a row of the result: the part of each group of lanes, perhaps several times."""
-        return [*kept([self.value_size // (GROUPS * LANE)]), GROUPS, LANE]
+        """The shape of a row of the result: several times the part of each group of lanes."""
+        return [self.value_size // (GROUPS * LANE), GROUPS, LANE]
 
     @property
     def dynamic(self) -> str:

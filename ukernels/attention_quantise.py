@@ -140,8 +140,8 @@ class Quantisers:
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of elements and scales as bytes: equal shares of workgroups, which are not what they store,
-        with spare bytes behind. No dimension is 1: IREE would drop it."""
-        shares = [max(2, -(-size // self.workgroups)) for each in self.operands for size in each.stored]
+        with spare bytes behind."""
+        shares = [-(-size // self.workgroups) for each in self.operands for size in each.stored]
         return [build.tensor_type([workgroups, share], "i8") for share in shares]
 
     @standing.once

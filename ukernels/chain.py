@@ -3,8 +3,6 @@
 Each such operation that IREE cannot fuse is a dispatch, and takes 2 µs for a launch and a load's latency. Here it takes
 a barrier. A thread computes an element of a result, with all of what is reduced into it, by the bodies of the model's
 own operations.
-
-Several workgroups compute the same, and each stores a part of the results: IREE drops dimensions of size 1.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.top_k import TopK
 from mxcomp.ukernels.waves import BEYOND, MOST_THREADS
 
-_WORKGROUPS, _AT_ONCE = 2, 16
+_AT_ONCE = 16
 _BETWEEN = 4
 """The steps of a reduction that a barrier takes as long as."""
 
@@ -58,10 +56,10 @@ class Chain(standing.Digested):
 
     def written(self) -> str:
         given = [build.tensor_type([size(value)], build.element(value)) for value in self.operands]
-        results = self.result_types(1)
+        results = self.result_types
 
-        def write(workgroup: Index, given: Values, threads: Threads) -> None:
-            Writing(self, given, threads.number, self.threads).write(workgroup, threads)
+        def write(_: Index, given: Values, threads: Threads) -> None:
+            Writing(self, given, threads.number, self.threads).write(threads)
 
         return standing.module(self.prefix, [*given, *results], results, self.threads, write)
 
@@ -145,18 +143,14 @@ class Chain(standing.Digested):
 
     def piece(self, value: ir.Value) -> int:
         """Returns the number of elements of a result that a thread stores."""
-        return max(1, -(-size(value) // (_WORKGROUPS * self.threads)))
+        return -(-size(value) // self.threads)
 
-    def result_types(self, workgroups: int = _WORKGROUPS) -> list[ir.RankedTensorType]:
-        """Returns the types of results, each flat and in equal parts."""
-
-        def width(value: ir.Value, piece: int) -> int:
-            return max(2, -(-size(value) // (_WORKGROUPS * piece)) * piece)
-
-        return [
-            build.tensor_type([workgroups, width(value, self.piece(value))], build.element(value))
-            for value in self.values
-        ]
+    @property
+    def result_types(self) -> list[ir.RankedTensorType]:
+        """The types of results, each flat and in whole pieces."""
+        pieces = [self.piece(value) for value in self.values]
+        sizes = [-(-size(value) // piece) * piece for value, piece in zip(self.values, pieces, strict=True)]
+        return [build.tensor_type([each], build.element(value)) for value, each in zip(self.values, sizes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -259,11 +253,10 @@ class Writing:
         self.given = [builder.whole_buffer(each, [1]) for each in given[: len(chain.operands)]]
         self.kept: dict[ir.Value, Memory] = {}
 
-    def write(self, workgroup: Index, threads: Threads) -> None:
+    def write(self, threads: Threads) -> None:
         """Writes the kernel."""
         self._compute()
-        pairs = zip(self.chain.values, self.chain.result_types(), strict=True)
-        threads.store_each(*(self._stored(workgroup, *each) for each in pairs))
+        threads.store_each(*map(self._stored, self.chain.values, self.chain.result_types))
 
     def results(self) -> list[Memory]:
         """Computes results, and returns them in LDS."""
@@ -384,13 +377,13 @@ class Writing:
         else:
             builder.loop(Index.of(turns), turn)
 
-    def _stored(self, workgroup: Index, value: ir.Value, kind: ir.RankedTensorType) -> builder.Part:
-        """Returns a thread's piece of a result, and where a workgroup has it."""
-        piece, width = self.chain.piece(value), kind.shape[1]
+    def _stored(self, value: ir.Value, kind: ir.RankedTensorType) -> builder.Part:
+        """Returns a thread's piece of a result, and where it is."""
+        piece, (width,) = self.chain.piece(value), kind.shape
         elements, sizes = Elements(self.kept), [each or 1 for each in build.static_sizes(value)]
         first = (self.thread * piece).here
-        numbers = [(workgroup * width + first + i).value for i in range(piece)]
+        numbers = [(first + i).value for i in range(piece)]
         places = [composing.split(build.clamp(at, size(value)), sizes) for at in numbers]
         found = builder.from_elements([elements.at(value, place) for place in places])
         beyond = BEYOND * 8 // kind.element_type.width
-        return [found], [1, piece], [0, select(first < width, first, beyond)]
+        return [found], [piece], [select(first < width, first, beyond)]

@@ -52,7 +52,7 @@ class ChainAhead(standing.Digested):
     def results(self) -> list[ir.RankedTensorType]:
         """The types of a workgroup's copy of the chain's results."""
         ones = [1] * self.parts
-        return [build.tensor_type([*ones, max(2, size(value))], build.element(value)) for value in self.chain.values]
+        return [build.tensor_type([*ones, size(value)], build.element(value)) for value in self.chain.values]
 
     @property
     def prefix(self) -> str:

@@ -34,7 +34,6 @@ PART = BLOCK // BLOCKS
 """The number of columns of a block that a lane has."""
 _INNER_TILES = BLOCK // INNER_ROWS
 """The inner tiles along N that have a block."""
-_SEVERAL = 2
 """Any number of tiles but one."""
 _PIECE, _WORD_BITS = 16, 32
 """The bytes of a row that lie together."""
@@ -105,37 +104,26 @@ class Hidden:
 
     def results(self, is_whole: bool) -> list[ir.RankedTensorType]:
         """Returns the types of elements and scales: all, or a workgroup's part."""
-        sizes = {**self._sizes, "tile": self.tiles[0]} if is_whole else {**self._sizes, **dict.fromkeys(self._loops, 1)}
-        return [build.tensor_type([sizes[name] for name in dims], "i8") for dims in self._dims]
+        sizes = {**self._sizes, "tile": self.tiles[0]} if is_whole else {**self._sizes, **dict.fromkeys(_LOOPS, 1)}
+        return [build.tensor_type([sizes[name] for name in dims], "i8") for dims in _DIMS]
 
     @property
     def along(self) -> list[tuple[int, ...]]:
         """The dimensions of each result that workgroups have parts of."""
-        return [tuple(dims.index(name) for name in self._loops) for dims in self._dims]
+        return [tuple(map(dims.index, _LOOPS)) for dims in _DIMS]
 
     @property
     def _sizes(self) -> Mapping[str, int]:
         inner_m, inner_n = self.instance.tile.inner_tiles
         own = inner_n // _INNER_TILES
         return {
-            "tile": self.tiles[0] or _SEVERAL, "inner_tile": inner_m, "k_tile": -(-self.blocks // (STEPS * BLOCKS)),
+            "tile": self.tiles[0] or 0, "inner_tile": inner_m, "k_tile": -(-self.blocks // (STEPS * BLOCKS)),
             "step": STEPS, "part": BLOCKS // own, "block": own, "half": self._halves, "row": INNER_ROWS, "byte": _PIECE,
         }  # fmt: skip
 
     @property
     def _halves(self) -> int:
         return MFMA.lane_bytes(self.element) // _PIECE
-
-    @property
-    def _loops(self) -> Sequence[str]:
-        return [name for name in ("tile", "k_tile", "step", "part") if self._sizes[name] > 1]
-
-    @property
-    def _dims(self) -> Sequence[Sequence[str]]:
-        """The dimensions of elements and of scales: none of size 1, which IREE would drop."""
-        elements = "tile", "inner_tile", "k_tile", "step", "part", "block", "half", "row", "byte"
-        scales = "tile", "inner_tile", "k_tile", "part", "block", "row", "step"
-        return [[name for name in dims if self._sizes[name] > 1] for dims in (elements, scales)]
 
     @standing.once
     def text(self) -> str:
@@ -170,13 +158,22 @@ class Hidden:
         elements, scales = outs
         for half in range(self._halves):
             piece = partial(builder.part, code, half * _PIECE, _PIECE)
-            place = self._place(0, {**at, "half": half})
+            place = _place(0, {**at, "half": half})
             elements = builder.inserted(elements, place, _PIECE, piece, is_stored)
         byte = builder.from_elements([scale])
-        return [elements, builder.inserted(scales, self._place(1, at), 1, lambda: byte, is_stored)]
+        return [elements, builder.inserted(scales, _place(1, at), 1, lambda: byte, is_stored)]
 
-    def _place(self, result: int, at: Mapping[str, Index | int]) -> list[Index | int]:
-        return [at.get(name, 0) for name in self._dims[result]]
+
+_LOOPS = "tile", "k_tile", "step", "part"
+_DIMS = (
+    ("tile", "inner_tile", "k_tile", "step", "part", "block", "half", "row", "byte"),
+    ("tile", "inner_tile", "k_tile", "part", "block", "row", "step"),
+)
+"""The dimensions of elements and of scales."""
+
+
+def _place(result: int, at: Mapping[str, Index | int]) -> list[Index | int]:
+    return [at.get(name, 0) for name in _DIMS[result]]
 
 
 def _tile(operand: ir.Value, shape: Sequence[int | None], number: Index) -> ir.Value:

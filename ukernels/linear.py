@@ -109,7 +109,7 @@ class Linear:
         if self.rows > MOST_ROWS:
             return f"{self.rows} rows are more than {MOST_ROWS}"
         if not self._takes(COLUMNS):
-            return f"{self.columns} columns are not several times {COLUMNS}"
+            return f"{self.columns} columns are no multiple of {COLUMNS}"
         if self.depth % DEPTH:
             return f"K = {self.depth} is no multiple of {DEPTH}"
         if self.depth * max(self.rows, self.columns) * _BYTES > builder.MOST_BYTES:
@@ -142,8 +142,8 @@ class Linear:
         return is_whole and along * down <= _WAVES and self._takes(self.width)
 
     def _takes(self, width: int) -> bool:
-        """Returns whether there are several times as many columns, as IREE would drop a dimension of size 1."""
-        return all(each % width == 0 for each in self.matrices) and self.columns > width
+        """Returns whether columns are as many several times."""
+        return all(each % width == 0 for each in self.matrices)
 
     @property
     def workgroups(self) -> int:
@@ -158,20 +158,15 @@ class Linear:
     def threads(self) -> int:
         return _WAVES * LANES
 
-    @property
-    def along(self) -> int:
-        """The dimension of the result that is distributed to workgroups."""
-        return int(self.rows > 1)
-
     def result_type(self, workgroups: int) -> ir.RankedTensorType:
-        """Returns the result type without dimensions of size 1. IREE drops those, and with them the name of the
-        kernel."""
-        return build.tensor_type([*attention.kept([self.rows]), workgroups, self.width], self.result)
+        """Returns the type of the result, whose columns are distributed to so many workgroups."""
+        return build.tensor_type([self.rows, workgroups, self.width], self.result)
 
     def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
         """Returns the types of the result and of a kept row, as so many workgroups see them."""
         kept = [self.share] if self.norm and self.norm.is_kept else []
-        return [self.result_type(workgroups), *(build.tensor_type([workgroups, size], self.element) for size in kept)]
+        rows = [build.tensor_type([1, workgroups, size], self.element) for size in kept]
+        return [self.result_type(workgroups), *rows]
 
     @property
     def share(self) -> int:
@@ -186,12 +181,11 @@ class Linear:
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        rows = attention.kept([self.rows])
         weights = [build.tensor_type([each, self.depth], self.element) for each in self.matrices]
         biases = [build.tensor_type([each], self.bias) for each in self.matrices] if self.bias else []
-        residual = [build.tensor_type([*rows, self.columns], self.result)] if self.residual else []
+        residual = [build.tensor_type([self.rows, self.columns], self.result)] if self.residual else []
         vectors = [build.tensor_type([self.depth], kind) for kind in (self.norm.vectors if self.norm else ())]
-        return [build.tensor_type([*rows, self.depth], self.element), *vectors, *weights, *biases, *residual]
+        return [build.tensor_type([self.rows, self.depth], self.element), *vectors, *weights, *biases, *residual]
 
     @standing.once
     def text(self) -> str:
@@ -334,11 +328,10 @@ class _Writing:
             rounded = attention.rounded(total, spec.result)
             (total,) = builder.sums([attention.widened(rounded)], [attention.widened(load(source, [at], VALUES))])
         value, size = attention.rounded(total, spec.result), 4 if spec.result == "f32" else _BYTES
-        if spec.rows == 1:
-            part: builder.Part = [value], [1, VALUES], [0, select(is_stored, column, BEYOND // size)]
-        else:
-            part = [value], [1, 1, VALUES], [select(is_stored, row, BEYOND // (size * spec.columns) + 1), 0, column]
-        self.threads.store_each(part, *self._kept())
+        place: list[Index | int] = [0, 0, select(is_stored, column, BEYOND // size)]
+        if spec.rows > 1:
+            place = [select(is_stored, row, BEYOND // (size * spec.columns) + 1), 0, column]
+        self.threads.store_each(([value], [1, 1, VALUES], place), *self._kept())
 
     def _kept(self) -> list[builder.Part]:
         """Returns a thread's part of normalised rows, where they are a result."""
@@ -401,7 +394,7 @@ class _Normalising(_Writing):
             return []
         place = (self.threads.number * LANE + self.workgroup * -self.spec.share).here
         is_mine = builder.both(self.is_part, place < self.spec.share)
-        return [([self.normalised], [1, LANE], [0, select(is_mine, place, _BEYOND)])]
+        return [([self.normalised], [1, 1, LANE], [0, 0, select(is_mine, place, _BEYOND)])]
 
 
 def _words(value: ir.Value) -> ir.Value:

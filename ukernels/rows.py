@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from iree.compiler import ir
-from iree.compiler.dialects import vector
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
@@ -98,10 +97,9 @@ class Rows:
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        """A workgroup's new rows of each cache, contiguous, and the halves of integers."""
+        """A workgroup's new rows of each cache, contiguous, and integers."""
         new = build.tensor_type([1, self.own], self.element)
-        halves = build.tensor_type([2 * self.table], ir.IntegerType.get_signless(self.table_bits // 2))
-        return [new] * self.caches + [halves]
+        return [*[new] * self.caches, build.tensor_type([self.table], f"i{self.table_bits}")]
 
     @property
     def result_types(self) -> list[ir.RankedTensorType]:
@@ -160,10 +158,7 @@ class Rows:
         number = group // self.sharing * (self.rows if self.by_row else 1) + (row if self.by_row else 0)
         if self.table == 1:
             number = Index.of(0)
-        halves = builder.load(table, [number * 2], 2)
-        kind = ir.IntegerType.get_signless(self.table_bits)
-        whole = vector.BitCastOp(ir.VectorType.get([1], kind), halves).result
-        return Index.of(builder.element(whole, 0)) + row * self.step + self.number
+        return Index.of(builder.element(builder.load(table, [number], 1), 0)) + row * self.step + self.number
 
     def made(self, new: ir.Value, start: Sequence[Index], alignment: int | None) -> list[Callable[[], ir.Value]]:
         """Returns what loads a piece of a new row, or has elements and the scale of a block."""

@@ -106,7 +106,7 @@ class Attention:
     operands: tuple[ir.Value, ...]
     """The stored tensors, with dimensions of size 1: those of the kernel's inputs.
 
-    A mask may be of truth values, which the kernel takes as f32 that are added; positions are taken in halves.
+    A mask may be of truth values, which the kernel takes as f32 that are added.
     """
     guard: Guard | None = None
     """The operations that make results of queries that see no key 0, as the kernel does."""
@@ -222,8 +222,6 @@ def _kernel(form: Form, target: Target) -> Attention:
         few = Few(waves * each_wave, _split(replace(prefill, waves=most[-1]))) if is_dynamic else None
         if waves == most[-1]:
             prefill = _split(prefill)
-        if prefill.workgroups == 1:  # IREE drops a loop of one, and with it the name of the kernel
-            raise NotCoveredError(f"{queries} queries of a single head: expected more than {prefill.tile}")
         return Attention(form.result, prefill, operands, mask.guard, is_spelled, few)
     tables = () if pages is None else (pages.table,)
     shared_by = key.stored, value.stored, *tables, *(() if mask.reach is None else mask.reach.positions)
@@ -300,8 +298,8 @@ def _by_position(form: Form, seen: Seen, guard: Guard | None) -> _Mask | None:
     zeroes = form.sink is not None or (guard is not None and guard.zeroes)
     blind_sees_all = seen.hides_finitely and not zeroes
     elements = list(dict.fromkeys(each.position for each in (*seen.ends, *seen.starts) if each.position is not None))
-    halves = [_in_halves(each) for each in elements]
-    if any(each is None for each in halves):
+    integers = [_integers(each) for each in elements]
+    if any(each is None for each in integers):
         return None
     ends, starts = (
         tuple(
@@ -310,7 +308,7 @@ def _by_position(form: Form, seen: Seen, guard: Guard | None) -> _Mask | None:
         )
         for bounds in (seen.ends, seen.starts)
     )
-    reach = Reach(ends, starts, tuple(each for each in halves if each), blind_sees_all)
+    reach = Reach(ends, starts, tuple(each for each in integers if each), blind_sees_all)
     mask = _Mask((), None, tuple(each.value for each in elements), reach if ends or starts else None, guard)
     if seen.among is None:
         return mask
@@ -329,9 +327,8 @@ def _sink(form: Form) -> tuple[()] | tuple[ir.Value, Stored]:
     return value, stored
 
 
-def _in_halves(position: Element) -> Stored | None:
-    """Returns an integer as two halves: IREE would drop a loop over one, and with it the name of the kernel."""
-    half = ir.IntegerType(build.element(position.value)).width // 2
+def _integers(position: Element) -> Stored | None:
+    """Returns how integers lie in memory; None for those that are not all read."""
     kept = [
         (size, Subscript(index.axis, index.stride, index.extent))
         for size, index in zip(build.static_sizes(position.value), position.indices, strict=True)
@@ -339,7 +336,8 @@ def _in_halves(position: Element) -> Stored | None:
     ]
     if any(size is None or each.extent != size for size, each in kept):
         return None
-    return Stored(f"i{half}", (*(size for size, _ in kept), 2), (*(each for _, each in kept), Subscript("", 1, 2)))
+    sizes, subscripts = zip(*(kept or [(1, Subscript("", 1, 1))]), strict=True)
+    return Stored(str(build.element(position.value)), sizes, subscripts)
 
 
 def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None, cus: int) -> bool:
@@ -461,7 +459,7 @@ def _in_pages(place: Element, axes: Mapping[str, int | None], whole: str) -> _Lo
         return _stored_whole(place, axes, whole)
     of_table, inner = indices[: gather.leading], indices[gather.leading :]
     page, key = (next((each for each in some if each.axis == "l"), ZERO) for some in (of_table, inner))
-    size, ids = key.extent or 0, _in_halves(Element(gather.ids, of_table))
+    size, ids = key.extent or 0, _integers(Element(gather.ids, of_table))
     is_whole = axes["l"] == size * (page.extent or 0) and key.stride == 1 and page.stride == size
     if ids is None or not is_whole or size % attention.COLUMNS:
         return _stored_whole(place, axes, whole)

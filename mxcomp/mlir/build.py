@@ -295,6 +295,8 @@ def split(value: ir.Value, dim: int, parts: Sequence[int | None], sizes: Sequenc
 def flat(value: ir.Value) -> ir.Value:
     """Returns the elements of a tensor in a single dimension."""
     rank = ir.RankedTensorType(value.type).rank
+    if rank == 0:
+        return expand(value, [1], [])
     return value if rank == 1 else collapse(value, [list(range(rank))])
 
 

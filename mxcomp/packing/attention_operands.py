@@ -82,8 +82,6 @@ def _quantised(
     with op.location:
         functions = block_quantiser.texts([each.activations for each in found.values()])
     made = Quantisers(tuple(each.operand for each in found.values()), functions)
-    if made.workgroups < 2:  # IREE drops a loop of one, and with it what names the kernel
-        return {}
     sources = [build.flat(each.source) for each in found.values()]
     with standing.named(op, "attention", "quantise"):
         results = standing.dispatch(made, sources, made.result_types(made.workgroups), made.threads)

@@ -56,7 +56,7 @@ def fused(values: Sequence[ir.Value]) -> list[ir.Value]:
 
 
 def _shape(value: ir.Value) -> list[int | None]:
-    """Returns sizes without those of 1, which IREE drops, and with them the name of the kernel."""
+    """Returns sizes without those of 1."""
     return [size for size in build.static_sizes(value) if size != 1]
 
 
@@ -77,7 +77,7 @@ def _dynamic(values: Sequence[ir.Value]) -> Size | None:
 def _flat(leaf: ir.Value) -> ir.Value:
     """Returns an operand in one dimension, of a size that is known to fit into a buffer."""
     if not _is_dynamic(leaf):
-        return flat(leaf)
+        return build.flat(leaf)
     (size,), each = build.dynamic_sizes(leaf), _of_each(leaf)
     count = build.times(_limited(size, [leaf]), each)
     return build.tie_shape(build.flat(leaf), [assume(count, Range(0, _most([leaf]) * each))])
@@ -123,14 +123,6 @@ def _piece(value: ir.Value, numbers: dict[ir.Value, int], width: int) -> Piece:
     return piece
 
 
-def flat(leaf: ir.Value) -> ir.Value:
-    """Returns a tensor in one dimension; integers as halves, so that there are two or more."""
-    kind, count = build.element(leaf), math.prod(size or 0 for size in build.static_sizes(leaf))
-    if isinstance(kind, ir.IntegerType):
-        return build.bitcast(leaf, build.tensor_type([2 * count], ir.IntegerType.get_signless(kind.width // 2)))
-    return build.flat(leaf)
-
-
 def load(leaf: ir.Value, buffer: ir.Value, place: composing.Place, count: int) -> ir.Value:
     """Returns neighbours of an operand of a kernel from a place on, as a vector."""
     sizes, kind = build.static_sizes(leaf), build.element(leaf)
@@ -140,8 +132,6 @@ def load(leaf: ir.Value, buffer: ir.Value, place: composing.Place, count: int) -
             elements = Index.of(memref.DimOp(buffer, build.constant_index(0)).result)
             at = at.times(elements // math.prod(known or 1 for known in sizes))
         at = at * (size or 1) + Index.of(each) if size != 1 else at
-    if isinstance(kind, ir.IntegerType):
-        return builder.bitcast(builder.load(buffer, [at * 2], 2 * count), str(kind), count)
     return builder.load(buffer, [at], count, alignment=count * kind.width // 8)
 
 
@@ -150,6 +140,4 @@ def is_taken(leaf: ir.Value) -> bool:
     if not isinstance(leaf.type, ir.RankedTensorType):
         return graph.producer(leaf, "arith.constant") is not None
     kind, count = build.element(leaf), math.prod(size or 0 for size in build.static_sizes(leaf))
-    if not count or not isinstance(kind, ir.FloatType | ir.IntegerType) or kind.width < 16:
-        return False
-    return isinstance(kind, ir.IntegerType) or count > 1
+    return count > 0 and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width >= 16

@@ -52,12 +52,6 @@ class Sorting:
         return f"mx_sort_slots_s{self.slots}_e{self.experts}_b{self.blocks}_m{self.block_m}"
 
     @property
-    def loaded(self) -> int:
-        """The number of ids that the kernel takes: IREE would drop a dimension of size 1, and with it the name of the
-        kernel."""
-        return max(self.slots, 2)
-
-    @property
     def threads(self) -> int:
         return _up(min(max(self.slots, self.experts), MOST_THREADS), LANES)
 
@@ -74,7 +68,7 @@ class Sorting:
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
-        kinds = [build.tensor_type([size], "i32") for size in (self.loaded, self.size)]
+        kinds = [build.tensor_type([size], "i32") for size in (self.slots, self.size)]
 
         def write(_: Index, given: Values, threads: Threads) -> None:
             _Sort(self, builder.whole_buffer(given[0], [1])).write(threads)

@@ -11,15 +11,15 @@
 #block = affine_map<(m, ko, kb) -> (m, ko)>
 #id = affine_map<(m, n) -> (m, n)>
 
-// CHECK: #[[PLACES:.+]] = affine_map<(d0, d1, d2, d3, d4, d5, {{.+}}) -> (d0, d2, d5, d1)>
+// CHECK: #[[PLACES:.+]] = affine_map<(d0, d1, d2, d3, d4, d5, {{.+}}) -> (d11 floordiv 1099511627776, d11 floordiv 1099511627776, d0, d2, d11 floordiv 1099511627776, d5, d1)>
 // CHECK-LABEL: util.func public @mlp(
-// CHECK: %[[BOTH:.+]]:2 = flow.dispatch.region -> (tensor<2x4x4x16x16xi8>, tensor<2x4x16x4xi8>) {
+// CHECK: %[[BOTH:.+]]:2 = flow.dispatch.region -> (tensor<1x1x2x4x4x1x1x16x16xi8>, tensor<1x1x2x4x1x16x4xi8>) {
 // CHECK: linalg.generic
 // CHECK-SAME: #[[PLACES]]], iterator_types
 // CHECK-SAME: tensor<4096xi8>, tensor<256xi8>, tensor<262144xi8>, tensor<16384xi8>, tensor<262144xi8>, tensor<16384xi8>)
 // CHECK-SAME: ukernel_descriptor<"mx_packed_hidden_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_{{.+}}", tensor>
-// CHECK: iree_tensor_ext.bitcast %[[BOTH]]#1 : tensor<2x4x16x4xi8> -> tensor<2x4x16x4xf8E8M0FNU>
-// CHECK-NEXT: iree_tensor_ext.bitcast %[[BOTH]]#0 : tensor<2x4x4x16x16xi8> -> tensor<1x1x2x1x4x4x16x16xi8>
+// CHECK: iree_tensor_ext.bitcast %[[BOTH]]#1 : tensor<1x1x2x4x1x16x4xi8> -> tensor<1x1x2x4x1x16x4xf8E8M0FNU>
+// CHECK-NEXT: iree_tensor_ext.bitcast %[[BOTH]]#0 : tensor<1x1x2x4x4x1x1x16x16xi8> -> tensor<1x1x2x1x4x4x16x16xi8>
 // CHECK-NOT: arith.scaling_truncf
 // CHECK: iree_codegen.inner_tiled
 // CHECK-NOT: arith.scaling_truncf

@@ -31,14 +31,13 @@ util.func public @fits(%ids: tensor<12xi32>, %made: tensor<12xi32>, %valid: tens
   util.return %r#0, %r#1, %r#2, %r#3 : tensor<12xi32>, tensor<64xi32>, tensor<4xi32>, tensor<1xi32>
 }
 
-// A single slot is read twice: IREE drops dimensions of size 1, and then what names the kernel.
+// A single slot.
 
 // CHECK-LABEL: util.func public @one_slot(
-// CHECK: %[[TWICE:.+]] = linalg.generic
-// CHECK: tensor.extract
-// CHECK: %[[HIDDEN:.+]] = util.optimization_barrier %[[TWICE]] : tensor<2xi32>
+// CHECK-SAME: %[[IDS:[a-z0-9]+]]: tensor<1xi32>
+// CHECK: %[[HIDDEN:.+]] = util.optimization_barrier %[[IDS]] : tensor<1xi32>
 // CHECK: linalg.generic
-// CHECK-SAME: ins(%[[HIDDEN]] : tensor<2xi32>)
+// CHECK-SAME: ins(%[[HIDDEN]] : tensor<1xi32>)
 // CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_sort_slots_s1_e3_b1_m16", tensor>
 util.func public @one_slot(%ids: tensor<1xi32>, %made: tensor<1xi32>, %slots: tensor<16xi32>, %valid: tensor<1xi32>,
     %experts: tensor<1xi32>) -> (tensor<1xi32>, tensor<16xi32>, tensor<1xi32>, tensor<1xi32>) {

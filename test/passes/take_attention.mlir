@@ -20,7 +20,7 @@
 // CHECK-DAG: %[[KEYS:.+]] = tensor.collapse_shape %[[K]] {{\[\[}}0, 1], [2], [3]]
 // CHECK-DAG: %[[VALUES:.+]] = tensor.collapse_shape %[[V]] {{\[\[}}0, 1], [2], [3]]
 // CHECK-DAG: %[[QUERIES:.+]] = util.optimization_barrier
-// CHECK: %[[PARTS:.+]]:2 = flow.dispatch.region -> (tensor<64x4x4x16xf32>, tensor<64x4x2xf32>)
+// CHECK: %[[PARTS:.+]]:2 = flow.dispatch.region -> (tensor<64x1x4x1x4x16xf32>, tensor<64x1x4x2xf32>)
 // CHECK: linalg.generic
 // CHECK-SAME: ins(%[[QUERIES]], %[[KEYS]], %[[VALUES]] : tensor<8x64xbf16>, tensor<1024x2x64xbf16>, tensor<1024x2x64xbf16>)
 // CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_attention_decode_r4_d64_s32_
@@ -63,7 +63,7 @@ util.func public @grouped(%q: tensor<8x1x64xbf16>, %keys: tensor<1x1024x2x64xbf1
 // CHECK: cf.assert {{.*}} "mxcomp: keys of attention must be between 1 and
 // CHECK: %[[KEYS:.+]] = util.assume.int
 // CHECK-COUNT-3: flow.tensor.tie_shape {{.*}}{%[[KEYS]]}
-// CHECK: flow.dispatch.region -> (tensor<128x3x4x16xf32>, tensor<128x3x2xf32>)
+// CHECK: flow.dispatch.region -> (tensor<128x1x3x1x4x16xf32>, tensor<128x1x3x2xf32>)
 // CHECK-NOT: iree_linalg_ext.attention
 util.func public @dynamic(%q: tensor<2x3x64xbf16>, %k: tensor<2x?x64xbf16>, %v: tensor<2x?x64xbf16>, %m: tensor<2x3x?xi1>)
     -> tensor<2x3x64xbf16> {
@@ -458,16 +458,15 @@ util.func public @weak(%q: tensor<2x70x64xbf16>, %k: tensor<2x96x64xbf16>) -> te
   util.return %r : tensor<2x70x64xbf16>
 }
 
-// Keys up to a position that the program knows: the position is an operand, in halves, and no mask is computed. That each
+// Keys up to a position that the program knows: the position is an operand, and no mask is computed. That each
 // query sees a key is known: what hides one is a finite number.
 
 // CHECK-LABEL: util.func public @position(
 // CHECK-SAME: %[[POSITION:[a-z0-9]+]]: tensor<1xi64>
 // CHECK-NOT: linalg.index
 // CHECK: %[[LARGEST:.+]] = arith.constant dense<1.000000e+00> : tensor<1xf32>
-// CHECK: %[[HALVES:.+]] = iree_tensor_ext.bitcast %[[POSITION]] : tensor<1xi64> -> tensor<2xi32>
 // CHECK: linalg.generic
-// CHECK-SAME: %[[HALVES]] : tensor<2x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, tensor<2xi32>)
+// CHECK-SAME: %[[POSITION]] : tensor<2x64xbf16>, tensor<2x96x64xbf16>, tensor<2x96x64xbf16>, tensor<1xi64>)
 // CHECK-SAME: "mx_attention_decode_
 // CHECK: util.return %{{.+}}, %[[LARGEST]]
 util.func public @position(%q: tensor<2x1x64xbf16>, %k: tensor<2x96x64xbf16>, %position: tensor<1xi64>)
@@ -521,8 +520,9 @@ util.func public @position(%q: tensor<2x1x64xbf16>, %k: tensor<2x96x64xbf16>, %p
 // CHECK-LABEL: util.func public @lengths(
 // CHECK-SAME: %[[LENGTHS:[a-z0-9]+]]: tensor<2xi64>
 // CHECK-NOT: linalg.index
-// CHECK: %[[HALVES:.+]] = iree_tensor_ext.bitcast %[[LENGTHS]] : tensor<2xi64> -> tensor<2x2xi32>
-// CHECK: "mx_attention_decode_
+// CHECK: linalg.generic
+// CHECK-SAME: %[[LENGTHS]] : {{.+}}tensor<2xi64>)
+// CHECK-SAME: "mx_attention_decode_
 // CHECK: %[[ROWS:.+]] = tensor.expand_shape {{.*}} into tensor<4x1x64xbf16>
 // CHECK: %[[RESULT:.+]] = tensor.expand_shape %[[ROWS]] {{.*}} into tensor<2x2x1x64xbf16>
 // CHECK-NOT: arith.select
@@ -685,6 +685,23 @@ util.func public @dynamic_batch_and_queries(%q: tensor<?x?x64xbf16>, %x: tensor<
   util.return %r : tensor<?x?x64xbf16>
 }
 
+// A single workgroup has no loop, and a kernel all the same.
+
+// CHECK-LABEL: util.func public @single_workgroup(
+// CHECK: flow.dispatch.region -> (tensor<64x4x2x8xbf16>)
+// CHECK: "mx_attention_prefill_
+util.func public @single_workgroup(%q: tensor<1x64x64xbf16>, %k: tensor<1x64x64xbf16>) -> tensor<1x64x64xbf16> {
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<1x64x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
+      ins(%q, %k, %k, %scale : tensor<1x64x64xbf16>, tensor<1x64x64xbf16>, tensor<1x64x64xbf16>, f32)
+      outs(%empty : tensor<1x64x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<1x64x64xbf16>
+  util.return %r : tensor<1x64x64xbf16>
+}
+
 // What is left to IREE: a batch in which neighbours of a token are other sequences, f32, scores that are changed, a
 // scale that is computed.
 
@@ -705,20 +722,6 @@ util.func public @batch_within(%x: tensor<?x?x64xbf16>) -> tensor<?x?x64xbf16> {
     iree_linalg_ext.yield %score : f32
   } -> tensor<?x?x64xbf16>
   util.return %r : tensor<?x?x64xbf16>
-}
-
-// CHECK-LABEL: util.func public @single_workgroup(
-// CHECK: iree_linalg_ext.attention
-util.func public @single_workgroup(%q: tensor<1x64x64xbf16>, %k: tensor<1x64x64xbf16>) -> tensor<1x64x64xbf16> {
-  %scale = arith.constant 0.125 : f32
-  %empty = tensor.empty() : tensor<1x64x64xbf16>
-  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, #o]>
-      ins(%q, %k, %k, %scale : tensor<1x64x64xbf16>, tensor<1x64x64xbf16>, tensor<1x64x64xbf16>, f32)
-      outs(%empty : tensor<1x64x64xbf16>) {
-  ^bb0(%score: f32):
-    iree_linalg_ext.yield %score : f32
-  } -> tensor<1x64x64xbf16>
-  util.return %r : tensor<1x64x64xbf16>
 }
 
 // CHECK-LABEL: util.func public @f32(

@@ -13,8 +13,7 @@
 // CHECK-LABEL: util.func public @pages(
 // CHECK-SAME: %[[K:[a-z0-9]+]]: tensor<9x16x64xbf16>, %[[V:[a-z0-9]+]]: tensor<9x16x64xbf16>, %[[TABLE:[a-z0-9]+]]: tensor<2x4xi64>
 // CHECK-NOT: tensor.extract
-// CHECK: %[[IDS:.+]] = iree_tensor_ext.bitcast %[[TABLE]] : tensor<2x4xi64> -> tensor<2x4x2xi32>
-// CHECK: ins(%{{.+}}, %[[K]], %[[V]], %[[IDS]] : tensor<2x64xbf16>, tensor<9x16x64xbf16>, tensor<9x16x64xbf16>, tensor<2x4x2xi32>)
+// CHECK: ins(%{{.+}}, %[[K]], %[[V]], %[[TABLE]] : tensor<2x64xbf16>, tensor<9x16x64xbf16>, tensor<9x16x64xbf16>, tensor<2x4xi64>)
 // CHECK-SAME: "mx_attention_decode_
 util.func public @pages(%q: tensor<2x1x64xbf16>, %k: tensor<9x16x64xbf16>, %v: tensor<9x16x64xbf16>, %table: tensor<2x4xi64>) -> tensor<2x1x64xbf16> {
   %e = tensor.empty() : tensor<2x4x16x64xbf16>

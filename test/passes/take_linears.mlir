@@ -53,9 +53,9 @@ util.func public @projected(%x: tensor<16x2880xbf16>, %w: tensor<5120x2880xbf16>
 // Of a single row, as IREE's importer writes it; what is added is no bias, and its kernel's result is f32.
 
 // CHECK-LABEL: util.func public @row(
-// CHECK: %[[TILES:.+]] = flow.dispatch.region -> (tensor<32x4xf32>)
+// CHECK: %[[TILES:.+]] = flow.dispatch.region -> (tensor<1x32x4xf32>)
 // CHECK: "mx_linear_f16_m1_n128_k96_by4_to_f32"
-// CHECK: %[[FLAT:.+]] = tensor.collapse_shape %[[TILES]] {{\[\[}}0, 1]]
+// CHECK: %[[FLAT:.+]] = tensor.collapse_shape %[[TILES]] {{\[\[}}0, 1, 2]]
 // CHECK: %[[P:.+]] = tensor.expand_shape %[[FLAT]] {{.*}} into tensor<1x128xf32>
 // CHECK: linalg.generic {{.*}} ins(%[[P]], %{{.+}} : tensor<1x128xf32>, tensor<1xf32>)
 util.func public @row(%x: tensor<1x96xf16>, %w: tensor<128x96xf16>, %b: tensor<1xf32>) -> tensor<1x128xf32> {
@@ -93,13 +93,13 @@ util.func public @row(%x: tensor<1x96xf16>, %w: tensor<128x96xf16>, %b: tensor<1
 
 // CHECK-LABEL: util.func public @several(
 // CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<1x96xf16>, %[[Q:[a-z0-9]+]]: tensor<128x96xf16>, %[[K:[a-z0-9]+]]: tensor<32x96xf16>, %[[O:[a-z0-9]+]]: tensor<128x96xf16>, %[[R:[a-z0-9]+]]: tensor<1x1x128xf16>
-// CHECK: %[[BOTH:.+]] = flow.dispatch.region -> (tensor<40x4xf16>)
+// CHECK: %[[BOTH:.+]] = flow.dispatch.region -> (tensor<1x40x4xf16>)
 // CHECK: linalg.generic {{.+}} ins(%{{.+}}, %[[Q]], %[[K]] : {{.+}}"mx_linear_f16_m1_n128_32_k96_by4_to_f16"
 // CHECK: %[[FLAT:.+]] = tensor.collapse_shape %[[BOTH]]
 // CHECK-DAG: tensor.extract_slice %[[FLAT]][0] [128] [1]
 // CHECK-DAG: tensor.extract_slice %[[FLAT]][128] [32] [1]
 // CHECK: %[[ROW:.+]] = tensor.collapse_shape %[[R]]
-// CHECK: flow.dispatch.region -> (tensor<32x4xf16>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x4xf16>)
 // CHECK: linalg.generic {{.+}} ins(%{{.+}}, %[[O]], %[[ROW]] : {{.+}}"mx_linear_f16_m1_n128_k96_by4_residual_to_f16"
 // CHECK-NOT: linalg.matmul
 // CHECK: util.return
@@ -232,12 +232,11 @@ util.func public @sizes(
 // What the first product makes is the residual of the second.
 
 // CHECK-LABEL: util.func public @one_behind_another(
-// CHECK: flow.dispatch.region -> (tensor<32x4xf16>)
+// CHECK: flow.dispatch.region -> (tensor<1x32x4xf16>)
 // CHECK: "mx_linear_f16_m1_n128_k96_by4_to_f16"
 // CHECK: %[[FIRST:.+]] = tensor.expand_shape
-// CHECK: %[[ROW:.+]] = tensor.collapse_shape %[[FIRST]]
-// CHECK: flow.dispatch.region -> (tensor<32x4xf16>)
-// CHECK: linalg.generic {{.+}} ins(%{{.+}}, %{{.+}}, %[[ROW]] : {{.+}}"mx_linear_f16_m1_n128_k96_by4_residual_to_f16"
+// CHECK: flow.dispatch.region -> (tensor<1x32x4xf16>)
+// CHECK: linalg.generic {{.+}} ins(%{{.+}}, %{{.+}}, %[[FIRST]] : {{.+}}"mx_linear_f16_m1_n128_k96_by4_residual_to_f16"
 // CHECK-NOT: linalg.matmul
 // CHECK: util.return
 util.func public @one_behind_another(%x: tensor<1x96xf16>, %q: tensor<128x96xf16>, %y: tensor<1x96xf16>, %o: tensor<128x96xf16>) -> (tensor<1x128xf16>, tensor<1x128xf16>) {

@@ -18,11 +18,10 @@
 // CHECK-LABEL: func.func @copied
 // CHECK-SAME: %[[KEYS:.+]]: tensor<4x16x8xf32>, %[[VALUES:.+]]: tensor<4x16x8xf32>, %[[K:.+]]: tensor<4x1x8xf32>, %[[V:.+]]: tensor<4x1x8xf32>, %[[AT:.+]]: tensor<1xi64>
 // CHECK-NOT: linalg.generic
-// CHECK-DAG: %[[PLACES:.+]] = iree_tensor_ext.bitcast %[[AT]] : tensor<1xi64> -> tensor<2xi32>
 // CHECK: flow.dispatch.region -> (tensor<4x16x8xf32>, tensor<4x16x8xf32>)
 // CHECK-NEXT: linalg.generic
-// CHECK-SAME: "parallel", "parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"
-// CHECK-SAME: ins(%{{.+}}, %{{.+}}, %[[PLACES]] : tensor<4x8xf32>, tensor<4x8xf32>, tensor<2xi32>) outs(%{{.+}}, %{{.+}} : tensor<4x16x8xf32>, tensor<4x16x8xf32>)
+// CHECK-SAME: "parallel", "parallel", "parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction"
+// CHECK-SAME: ins(%{{.+}}, %{{.+}}, %[[AT]] : tensor<4x8xf32>, tensor<4x8xf32>, tensor<1xi64>) outs(%{{.+}}, %{{.+}} : tensor<4x16x8xf32>, tensor<4x16x8xf32>)
 // CHECK-SAME: iree_codegen.ukernel = #iree_codegen.ukernel_descriptor<"mx_write_rows_r1_d8_
 // CHECK-SAME: mxcomp.kernel = "
 // CHECK-NOT: iree_linalg_ext.scatter
@@ -79,7 +78,7 @@ func.func @copied(%keys: tensor<4x16x8xf32>, %values: tensor<4x16x8xf32>, %k: te
 
 // CHECK-LABEL: func.func @paged
 // CHECK: flow.dispatch.region -> (tensor<1x32x16xbf16>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<3x16xbf16>, tensor<6xi32>) outs(%{{.+}} : tensor<1x32x16xbf16>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<3x16xbf16>, tensor<3xi64>) outs(%{{.+}} : tensor<1x32x16xbf16>)
 // CHECK-SAME: "mx_write_rows_r3_d16_
 func.func @paged(%cache: tensor<32x16xbf16>, %rows: tensor<3x16xbf16>, %slots: tensor<3xi64>) -> tensor<32x16xbf16> {
   %0 = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
@@ -94,7 +93,7 @@ func.func @paged(%cache: tensor<32x16xbf16>, %rows: tensor<3x16xbf16>, %slots: t
 
 // CHECK-LABEL: func.func @many
 // CHECK: flow.dispatch.region -> (tensor<1x1024x64xf32>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<128x64xf32>, tensor<256xi32>) outs(%{{.+}} : tensor<1x1024x64xf32>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<128x64xf32>, tensor<128xi64>) outs(%{{.+}} : tensor<1x1024x64xf32>)
 // CHECK-SAME: mx_write_rows_r128_d64_
 func.func @many(%cache: tensor<1024x64xf32>, %rows: tensor<128x64xf32>, %slots: tensor<128xi64>) -> tensor<1024x64xf32> {
   %0 = tensor.expand_shape %slots [[0, 1]] output_shape [128, 1] : tensor<128xi64> into tensor<128x1xi64>
@@ -110,7 +109,7 @@ func.func @many(%cache: tensor<1024x64xf32>, %rows: tensor<128x64xf32>, %slots: 
 // CHECK-LABEL: func.func @by_sequence
 // CHECK-NOT: linalg.transpose
 // CHECK: %[[NEW:.+]] = flow.dispatch.region -> (tensor<4x16x8xf32>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<4x8xf32>, tensor<8xi32>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<4x8xf32>, tensor<4xi64>)
 // CHECK-NOT: linalg.transpose
 // CHECK: return
 func.func @by_sequence(%cache: tensor<4x16x8xf32>, %rows: tensor<4x8xf32>, %at: tensor<4xi64>) -> tensor<4x16x8xf32> {
@@ -171,7 +170,7 @@ func.func @repeated(%cache: tensor<32x16xf32>, %rows: tensor<3x16xf32>, %slots: 
 // CHECK-NOT: scaling_truncf
 // CHECK: tensor.collapse_shape %[[ROWS]]
 // CHECK: flow.dispatch.region -> (tensor<1x32x32xi8>, tensor<1x32x2xi8>)
-// CHECK: ins(%{{.+}}, %{{.+}} : tensor<3x64xbf16>, tensor<6xi32>) outs(%{{.+}}, %{{.+}} : tensor<1x32x32xi8>, tensor<1x32x2xi8>)
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<3x64xbf16>, tensor<3xi64>) outs(%{{.+}}, %{{.+}} : tensor<1x32x32xi8>, tensor<1x32x2xi8>)
 // CHECK-SAME: "mx_write_rows_r3_d64_
 // CHECK-SAME: rocdl.cvt.scalef32.pk.fp4.bf16
 // CHECK: iree_tensor_ext.bitcast %{{.+}} : tensor<32x32xi8> -> tensor<32x2x32xf4E2M1FN>

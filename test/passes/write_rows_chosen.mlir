@@ -12,7 +12,7 @@ util.global private mutable @kept = dense<0.0> : tensor<4x16x8xf32>
 // CHECK-LABEL: func.func @chosen
 // CHECK-SAME: %[[CACHE:.+]]: tensor<4x16x8xf32>, %[[ROWS:.+]]: tensor<4x2x8xf32>, %[[AT:.+]]: tensor<i64>
 // CHECK-NOT: linalg.generic
-// CHECK: iree_tensor_ext.bitcast %[[AT]]
+// CHECK: tensor.expand_shape %[[AT]] [] output_shape [1] : tensor<i64> into tensor<1xi64>
 // CHECK: flow.dispatch.region -> (tensor<4x16x8xf32>)
 // CHECK: "mx_write_rows_r2_d8_
 // CHECK-NOT: tensor<16xi1>

@@ -48,6 +48,7 @@ CASES: dict[str, Case] = {
     "one batch of keys": ({}, (numbers(2, 2, 5, 16), numbers(1, 2, 40, 16), numbers(1, 1, 40, 16))),
     "one key": ({}, operands(5, 1)),
     "one query": ({}, operands(1, 40)),
+    "a single workgroup": ({"is_causal": True}, (numbers(50, 16), numbers(50, 16), numbers(50, 16))),
     "mask of rank 2": ({}, (*operands(5, 40), SEEN)),
     "mask of numbers by head": ({}, (*operands(5, 40), numbers(2, 5, 40))),
     "mask of numbers by batch": ({}, (*operands(5, 40), numbers(2, 1, 1, 40))),
