@@ -9,7 +9,8 @@ Each workgroup gets all of the operands, and a part of each result along its fir
 to all of them as a whole: each writes over what is its own.
 
 IREE drops loops of size 1, and would drop the name of the kernel with them. So dimensions of size 1 have no loop here:
-their subscript is the number of another loop, divided by more than it has.
+their subscript is the number of another loop, divided by more than it has. Each operand has another divisor: of a value
+that is two operands with equal subscripts IREE would drop one.
 """
 
 from __future__ import annotations
@@ -128,9 +129,13 @@ def generic(
     kept = [loop for loop in range(len(tile)) if loop not in ones]
     if not kept:
         raise InternalError("a kernel of one element is left to IREE")
-    zero = ir.AffineExpr.get_floor_div(ir.AffineExpr.get_dim(len(kept) - 1), _BEYOND)
     exprs = {loop: ir.AffineExpr.get_dim(i) for i, loop in enumerate(kept)}
-    maps = [ir.AffineMap.get(len(kept), 0, [exprs.get(loop, zero) for loop in each]) for each in dims]
+    last = ir.AffineExpr.get_dim(len(kept) - 1)
+    zeros = (ir.AffineExpr.get_floor_div(last, _BEYOND + i) for i in range(len(dims)))
+    maps = [
+        ir.AffineMap.get(len(kept), 0, [exprs.get(loop, zero) for loop in each])
+        for each, zero in zip(dims, zeros, strict=True)
+    ]
     iterators = ["parallel" if loop < parallel else "reduction" for loop in kept]
     op = build.generics(
         results, operands, inits, maps, iterators, lambda *given: _placeholder(list(given), len(results))

@@ -55,14 +55,15 @@ class Sum:
         threads.store([builder.from_elements([total])], [1, *(1 for _ in place)], [0, *place])
 
     def program(self) -> bytes:
-        """Returns a program of this kernel only."""
+        """Returns a program of this kernel only. Operands of one type are one argument."""
         with ir.Context() as context, ir.Location.unknown():
             context.load_all_available_dialects()
-            made, results = ir.Module.create(), [self.result(self.rows)]
+            made, results, kinds = ir.Module.create(), [self.result(self.rows)], [*dict.fromkeys(self.kinds)]
             with ir.InsertionPoint(made.body):
-                main = func.FuncOp("main", ir.FunctionType.get(self.kinds, results))
+                main = func.FuncOp("main", ir.FunctionType.get(kinds, results))
             with ir.InsertionPoint(main.add_entry_block()):
-                func.ReturnOp(standing.dispatch(self, list(main.arguments), results, LANES))
+                operands = [main.arguments[kinds.index(kind)] for kind in self.kinds]
+                func.ReturnOp(standing.dispatch(self, operands, results, LANES))
             return str(made).encode()
 
 
@@ -82,7 +83,7 @@ ONES = ((1,), "i32"), ((1,), "i8"), ((1, 1), "f16"), ((1, 8), "f32"), ((8, 1), "
 @pytest.mark.parametrize(
     "kernel",
     [
-        Sum(1, (1, LANES), ONES),
+        Sum(1, (1, LANES), (*ONES, *ONES[:2])),
         pytest.param(Sum(2, (LANES,), ONES[:1]), marks=pytest.mark.slow),
         pytest.param(Sum(1, (LANES, 1), ()), marks=pytest.mark.slow),
         pytest.param(Sum(3, (), ONES[:3]), marks=pytest.mark.slow),
@@ -92,9 +93,10 @@ def test_dimensions_of_size_1(kernel: Sum) -> None:
     """A single workgroup, results and operands with such dimensions, and operands of one element."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((kernel.rows, *kernel.row)).astype(np.float32)
-    others = [rng.integers(-8, 8, shape).astype(DTYPES[element]) for shape, element in kernel.others]
-    (found,) = mxcomp.compile(kernel.program(), strict=True).run(x, *others)
-    np.testing.assert_allclose(found, x + sum(each.flat[0].astype(np.float32) for each in others), rtol=1e-6)
+    others = {each: rng.integers(-8, 8, each[0]).astype(DTYPES[each[1]]) for each in kernel.others}
+    (found,) = mxcomp.compile(kernel.program(), strict=True).run(x, *others.values())
+    firsts = [others[each].flat[0].astype(np.float32) for each in kernel.others]
+    np.testing.assert_allclose(found, x + sum(firsts), rtol=1e-6)
 
 
 def test_a_dropped_kernel_is_an_error() -> None:
