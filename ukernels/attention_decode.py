@@ -194,15 +194,19 @@ class _Decode:
         self.loaded = len(loaded)
         for of_fragment in self.of_masks:
             for each, place in zip(self.others.mask, of_fragment, strict=True):
-                loaded.append(each.load_mask(select(is_there, place, each.beyond), rows, self.is_even))
+                of_rows = [self._clamped(row) for row in rows]
+                loaded.append(each.load_mask(select(is_there, place, each.beyond), of_rows, self.is_even))
         return loaded + (self._ids(step + 1) if pages else [])
 
     def _rows(self, start: Index) -> tuple[list[Index], list[Index]]:
         """Returns the two rows of keys, and the eight of values, that a lane has of the step with this first key."""
-        keys = [self._clamped(start + self.column + half * COLUMNS) for half in range(2)]
-        return keys, [self._clamped(start + key) for key in attention.keys_of_lane(self.quarter)]
+        keys = [start + self.column + half * COLUMNS for half in range(2)]
+        return keys, [start + key for key in attention.keys_of_lane(self.quarter)]
 
     def _is_stored(self, row: Index, is_there: ir.Value) -> ir.Value:
+        """Returns whether a row is loaded: one that no query sees is 0, as no weight of 0 may meet an infinity."""
+        if not self.is_even:
+            is_there = builder.both(is_there, row < self.keys)
         return is_there if self.new is None else self.new.is_stored(row, is_there)
 
     def _ids(self, step: Index) -> Values:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from transformers.masking_utils import eager_mask, sdpa_mask, sliding_window_causal_mask_function
 
 import mxcomp.torch
+from mxcomp.torch.values import array
 
 BATCH, HEADS, KEY_HEADS, KEYS, SIZE = 2, 4, 2, 96, 64
 Masks = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -175,3 +176,22 @@ def test_conditions(condition: Masks, queries: int, hidden: float | None) -> Non
         return mask if hidden is None else torch.where(mask, 0.0, hidden)
 
     check(masks, queries, *ANYTHING, calls=CALLS[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, pytest.param(torch.bfloat16, marks=pytest.mark.slow)], ids=str)
+def test_an_infinity_of_the_only_key(dtype: torch.dtype) -> None:
+    """Keys that no query sees are not there: an infinity of one that is seen meets no weight of 0."""
+
+    class Lengths(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            seen = torch.arange(k.shape[-2]) < lengths[:, None]
+            keys, values = (x.to(q.dtype) for x in (k, v))
+            return torch.nn.functional.scaled_dot_product_attention(q, keys, values, seen[:, None, None])
+
+    q, k, v = (torch.randn(2, 2, count, 64).bfloat16() for count in (1, 32, 32))
+    v[:, :, 0, :2] = torch.tensor([math.inf, -math.inf])
+    given = q, k.to(dtype), v.to(dtype), torch.tensor([1, 5])
+    program = mxcomp.torch.compile(Lengths(), given, strict=True)
+    (found,) = program.run(*map(array, given))
+    assert program.report.attentions[0].ukernel
+    np.testing.assert_allclose(found.astype(np.float32), Lengths()(*given).float().numpy(), atol=0.02, rtol=0.01)
