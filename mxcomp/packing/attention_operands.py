@@ -79,6 +79,8 @@ def _quantised(
     all_ = [_found(elements, scales, *form, target) for elements, scales, form in pairs]
     # Values first: their units take the longest, and would be all that is left at the end.
     found = {number: each for number, each in reversed(list(enumerate(all_))) if each is not None}
+    if not found:
+        return {}
     with op.location:
         functions = block_quantiser.texts([each.activations for each in found.values()])
     made = Quantisers(tuple(each.operand for each in found.values()), functions)
