@@ -128,7 +128,8 @@ def _kernel(update: Update) -> Rows | None:
         return None
     shape = list(kind.shape)
     groups, length, size = math.prod(shape[: update.axis]), shape[update.axis], math.prod(shape[update.axis + 1 :])
-    if math.prod(shape) * element.width // 8 > MOST_BYTES:
+    # What scatters single elements, as sorting does, IREE fuses with what makes them.
+    if size < 2 or math.prod(shape) * element.width // 8 > MOST_BYTES:
         return None
     return Rows(
         groups, length, update.count, size, str(element), element.width, math.prod(table.shape),
