@@ -34,7 +34,7 @@ from statistics import geometric_mean
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
-from mxcomp.matching import pairs
+from mxcomp.matching import norms, pairs
 from mxcomp.matching.canonical import contracted, problem_of
 from mxcomp.matching.consumers import STORED_BYTES
 from mxcomp.matching.decision import SCALED_MATMUL, is_recognised
@@ -100,7 +100,7 @@ def _are_alike(ops: Sequence[ir.Operation]) -> bool:
 def _is_faster(ops: Sequence[ir.Operation], registry: Registry, options: Options) -> bool:
     """Returns whether one product takes less time, of a dynamic number of rows on average.
 
-    Of several rows each result may be cut out by a dispatch.
+    Of several rows each result may be cut out by a dispatch, unless a norm reads it.
     """
     problems, size, p = [problem_of(op) for op in ops], _stored_bytes(ops[0]), parameters_of(options.target)
     columns = sum(each.n or 0 for each in problems)
@@ -111,10 +111,25 @@ def _is_faster(ops: Sequence[ir.Operation], registry: Registry, options: Options
         if not all(ranked):
             return False
         us, *others = (found[0].us for found in ranked)
-        cut = len(ops) * p.launch_us + 2 * m * columns * size / (p.hbm_terabytes * 1e6)
+        cut = sum(not _is_normalised(op) for op in ops) * p.launch_us + 2 * m * columns * size / (p.hbm_terabytes * 1e6)
         together.append(us + (0.0 if m == 1 else cut))
         apart.append(sum(others))
     return geometric_mean(together) < geometric_mean(apart)
+
+
+def _is_normalised(op: ir.Operation) -> bool:
+    """Returns whether norms read the rows of a result, as of heads, which `mxcomp-join-norms` reads where they are."""
+    behind = graph.only_user(op)
+    divided = graph.only_user(behind) if behind is not None else None
+    if divided is None or divided.name != "tensor.expand_shape":
+        return False
+    values = [divided.results[0]]
+    for each in graph.users_in_order(values):
+        if norms.is_sum(each):
+            return bool(norms.find(each))
+        if is_elementwise(each):
+            values += each.results
+    return False
 
 
 def _stored_bytes(op: ir.Operation) -> int:

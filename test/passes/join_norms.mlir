@@ -207,3 +207,60 @@ util.func public @block(%x: tensor<3x32xf32>) -> tensor<3x32xf32> {
   } -> tensor<3x32xf32>
   util.return %y : tensor<3x32xf32>
 }
+
+// Heads that are columns of a matrix of several rows are read from it; those of a single row are so anyway, as is what
+// has no whole heads in front.
+
+#heads = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#head = affine_map<(d0, d1, d2) -> (d0, d1)>
+
+// CHECK-LABEL: util.func public @heads(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<3x320xf32>, %[[ODD:[a-z0-9]+]]: tensor<3x300xf32>
+// CHECK: %[[ROWS:.+]] = tensor.expand_shape %[[X]] {{\[}}[0], [1, 2]] output_shape [3, 5, 64]
+// CHECK: flow.dispatch.region -> (tensor<3x2x64xf32>)
+// CHECK: %[[PART:.+]] = tensor.extract_slice %[[ROWS]][0, 3, 0] [3, 2, 64] [1, 1, 1]
+// CHECK: linalg.generic {{.*}} ins(%[[PART]] : tensor<3x2x64xf32>)
+// CHECK: linalg.generic {{.*}} ins(%[[PART]], %{{.+}} : tensor<3x2x64xf32>, tensor<3x2xf32>)
+// CHECK: %[[CUT:.+]] = tensor.extract_slice %[[ODD]]
+// CHECK: %[[APART:.+]] = tensor.expand_shape %[[CUT]]
+// CHECK: flow.dispatch.region -> (tensor<3x2x64xf32>)
+// CHECK: linalg.generic {{.*}} ins(%[[APART]] : tensor<3x2x64xf32>)
+util.func public @heads(%x: tensor<3x320xf32>, %odd: tensor<3x300xf32>) -> (tensor<3x2x64xf32>, tensor<3x2x64xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %none = tensor.empty() : tensor<3x2x64xf32>
+  %sums = tensor.empty() : tensor<3x2xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<3x2xf32>) -> tensor<3x2xf32>
+  %cut0 = tensor.extract_slice %x[0, 192] [3, 128] [1, 1] : tensor<3x320xf32> to tensor<3x128xf32>
+  %heads0 = tensor.expand_shape %cut0 [[0], [1, 2]] output_shape [3, 2, 64] : tensor<3x128xf32> into tensor<3x2x64xf32>
+  %sum0 = linalg.generic {indexing_maps = [#heads, #head], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%heads0 : tensor<3x2x64xf32>) outs(%start : tensor<3x2xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.mulf %in, %in : f32
+    %1 = arith.addf %out, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x2xf32>
+  %norm0 = linalg.generic {indexing_maps = [#heads, #head, #heads], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%heads0, %sum0 : tensor<3x2x64xf32>, tensor<3x2xf32>) outs(%none : tensor<3x2x64xf32>) {
+  ^bb0(%in: f32, %sum: f32, %out: f32):
+    %0 = math.rsqrt %sum : f32
+    %1 = arith.mulf %in, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x2x64xf32>
+  %cut1 = tensor.extract_slice %odd[0, 64] [3, 128] [1, 1] : tensor<3x300xf32> to tensor<3x128xf32>
+  %heads1 = tensor.expand_shape %cut1 [[0], [1, 2]] output_shape [3, 2, 64] : tensor<3x128xf32> into tensor<3x2x64xf32>
+  %sum1 = linalg.generic {indexing_maps = [#heads, #head], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%heads1 : tensor<3x2x64xf32>) outs(%start : tensor<3x2xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.mulf %in, %in : f32
+    %1 = arith.addf %out, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x2xf32>
+  %norm1 = linalg.generic {indexing_maps = [#heads, #head, #heads], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%heads1, %sum1 : tensor<3x2x64xf32>, tensor<3x2xf32>) outs(%none : tensor<3x2x64xf32>) {
+  ^bb0(%in: f32, %sum: f32, %out: f32):
+    %0 = math.rsqrt %sum : f32
+    %1 = arith.mulf %in, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<3x2x64xf32>
+  util.return %norm0, %norm1 : tensor<3x2x64xf32>, tensor<3x2x64xf32>
+}

@@ -134,6 +134,24 @@ def test_queries_keys_and_values_are_one_product(tmp_path: Path) -> None:
     assert [(each.n, each.k) for each in program.report.matmuls] == [(448, _HIDDEN)]
 
 
+class Heads(torch.nn.Module):
+    """Queries and keys of which each head is normalised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = torch.nn.ModuleList(torch.nn.Linear(_HIDDEN, n, bias=False) for n in (512, 128))
+        self.norms = torch.nn.ModuleList(torch.nn.RMSNorm(64) for _ in self.parts)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        pairs = zip(self.parts, self.norms, strict=True)
+        return tuple(norm(part(x).view(*x.shape[:-1], -1, 64)).transpose(1, 2) for part, norm in pairs)
+
+
+@pytest.mark.slow
+def test_norms_read_heads_of_one_product(tmp_path: Path) -> None:
+    compared(Heads().bfloat16(), 3, numbers(6, 1, _HIDDEN), weights=tmp_path / "model")
+
+
 class Side(torch.nn.Module):
     """Linear layers side by side."""
 
