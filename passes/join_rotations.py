@@ -38,13 +38,16 @@ from mxcomp.layout.inner_tiles import LANES
 from mxcomp.matching import updates
 from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import attributes, build, composing, graph, linalg
+from mxcomp.mlir.attributes import ROWS
 from mxcomp.mlir.build import is_narrow
 from mxcomp.options import Options
 from mxcomp.packing import elementwise, standing
+from mxcomp.ukernels.rows import Rows
 
 OPTIONS = ("reference",)
 
 _VIEWS = (*graph.RESHAPES, "tensor.extract_slice")
+_FORMS = (*graph.RESHAPES, "util.optimization_barrier")
 _CONCAT = "tensor.concat"
 _FEW = 2**16
 """Elements for each of which a sine and a cosine may be computed; so many take less time than a launch."""
@@ -61,6 +64,9 @@ def run(module: ir.Operation, options: Options) -> None:
         if _are_few(group) or not _fuse(group):
             for together in list(_together(group, _joins)):
                 _join(together)
+    for op in graph.walk(module, bodies=False):
+        if ROWS in op.attributes:
+            del op.attributes[ROWS]
 
 
 def pairs(module: ir.Operation) -> list[tuple[ir.Operation, ir.Operation]]:
@@ -148,6 +154,16 @@ def _stand_together(group: list[ir.Operation], root: ir.Operation) -> bool:
     return all(op.block == root.block and not op.is_before_in_block(root) and op != root for op in users)
 
 
+def rows_of(op: ir.Operation) -> Rows:
+    """Returns the kernel that writes rows, of its placeholder."""
+    return Rows(**attributes.to_python(op.attributes[ROWS]))
+
+
+def _region(op: ir.Operation) -> ir.Operation:
+    assert op.parent is not None
+    return op.parent.operation
+
+
 def _elements(op: ir.Operation) -> int:
     """Returns the number of elements; of a dynamic one, more than are few."""
     return math.prod(size or 2 * _FEW + 1 for size in build.static_sizes(op.results[0]))
@@ -163,12 +179,47 @@ def _fuse(roots: list[ir.Operation]) -> bool:
         if all(map(last.is_before_in_block, behind)) and elementwise.fits([*results, op.results[0]]):
             results.append(op.results[0])
     _store_tables(results)
-    with standing.named(last, "rotation", "rotation"), ir.InsertionPoint(last):
-        made = elementwise.fused(results)
-    for result, value in zip(results, made, strict=True):
+    writer = _writer(results)
+    unused = [*results, *([] if writer is None else writer.operands)]
+    with standing.named(last, "rotation", "rotation"), ir.InsertionPoint(last if writer is None else _region(writer)):
+        made = elementwise.fused(results) if writer is None else _written(writer, results)
+    for result, value in zip(results[-len(made) :], made, strict=True):
         result.replace_all_uses_with(value)
-    graph.erase_unused(results)
+    graph.erase_unused(unused)
     return True
+
+
+def _writer(results: Sequence[ir.Value]) -> ir.Operation | None:
+    """Returns what alone reads some results, as new rows of caches, if the others are not read before it."""
+    users = {value: list(graph.readers(value, _FORMS)) for value in results}
+    writer = next((op for of in users.values() for op in of if ROWS in op.attributes), None)
+    if writer is None:
+        return None
+    rows, region = rows_of(writer), _region(writer)
+    new, others = _new(writer, rows), [value for value in results if users[value] != [writer]]
+    behind = (graph.in_block(user, region.block) for value in others for user in users[value])
+    is_alone = set(new) == set(results) - {*others} and len(new) == len(set(new)) and bool(others)
+    is_alike = not rows.format and rows.element == str(build.element(results[0]))
+    is_static = not any(None in build.static_sizes(value) for value in results)
+    is_whole = rows.size % (build.static_sizes(results[0])[-1] or 1) == 0
+    is_behind = region.block == results[0].owner.operation.block and all(map(region.is_before_in_block, behind))
+    return writer if is_alone and is_alike and is_static and is_whole and is_behind else None
+
+
+def _new(writer: ir.Operation, rows: Rows) -> list[ir.Value]:
+    return [graph.look_through(value, _FORMS) for value in list(writer.operands)[: rows.caches]]
+
+
+def _written(writer: ir.Operation, results: list[ir.Value]) -> list[ir.Value]:
+    """Computes results, some of which are written to caches, and returns the others; orders them so."""
+    rows, region = rows_of(writer), _region(writer)
+    new, (table, *caches) = _new(writer, rows), list(writer.operands)[rows.caches :]
+    results[:] = [*new, *(value for value in results if value not in new)]
+    written = elementwise.fused(results, rows, caches, [table])
+    for before, after in zip(region.results, written, strict=False):
+        before.replace_all_uses_with(after)
+    graph.erase_dead(region)
+    return written[len(new) :]
 
 
 def _transposes(results: Sequence[ir.Value]) -> list[ir.Operation]:

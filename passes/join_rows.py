@@ -65,8 +65,6 @@ def run(module: ir.Operation, options: Options) -> None:
             written.remove(op)
             joined.update(pair)
             _join(op, pair)
-    for op in written:
-        del op.attributes[ROWS]
     for op in _with_attribute(module, DECODE):
         del op.attributes[DECODE]
 
@@ -77,17 +75,13 @@ def _with_attribute(module: ir.Operation, name: str) -> list[ir.Operation]:
 
 def _new(op: ir.Operation) -> list[ir.Value]:
     """Returns the new rows of each cache, without what only gives them another form."""
-    rows = _rows(op)
+    rows = join_rotations.rows_of(op)
     return [graph.look_through(value, _VIEWS) for value in list(op.operands)[: rows.caches]]
 
 
 def _made(op: ir.Operation) -> set[ir.Operation]:
     """Returns the operations that compute the new rows."""
     return {made for value in _new(op) for made in composing.followed(value)}
-
-
-def _rows(op: ir.Operation) -> Rows:
-    return Rows(**attributes.to_python(op.attributes[ROWS]))
 
 
 def _region(op: ir.Operation) -> ir.Operation:
@@ -97,7 +91,7 @@ def _region(op: ir.Operation) -> ir.Operation:
 
 def _joins(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> bool:
     """Returns whether one of two rotations is what is written, and nothing asks for the other one before."""
-    rows, new, region, made = _rows(op), _new(op), _region(op), _made(op)
+    rows, new, region, made = join_rotations.rows_of(op), _new(op), _region(op), _made(op)
     keys = [root for root in roots if root in made]
     if len(keys) != 1 or rows.rows != 1 or rows.groups < 2 or any(root.block != region.block for root in roots):
         return False
@@ -127,7 +121,7 @@ def _count(value: ir.Value) -> int:
 
 
 def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
-    rows, new, region, made = _rows(op), _new(op), _region(op), _made(op)
+    rows, new, region, made = join_rotations.rows_of(op), _new(op), _region(op), _made(op)
     other = next(root for root in roots if root not in made).results[0]
     results = [*new, other]
     leaves = [each for each in composing.leaves(results) if isinstance(each.type, ir.RankedTensorType)]

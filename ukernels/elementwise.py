@@ -1,7 +1,8 @@
 """The kernel that computes several results at once, each element from elements of operands: horizontal fusion.
 
 A workgroup has a part of each result: what has the same subscripts in dimensions that all of them have alike. Its waves
-are shared out among results; a thread computes and stores a piece of a row, or several.
+are shared out among results; a thread computes and stores a piece of a row, or several. The first results may be new
+rows of caches, which are stored there (`mxcomp.ukernels.rows`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from iree.compiler import ir
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Threads, Values, select
+from mxcomp.ukernels.rows import Rows
 from mxcomp.ukernels.waves import LANES, MOST_THREADS
 
 _MOST_TURNS = 4
@@ -34,6 +36,7 @@ class Elementwise:
         along: The dimensions that workgroups have parts of: first the dynamic one, which is of the slowest workgroups.
         width: The number of elements of a piece.
         pieces: What computes them, of each result.
+        rows: What the first results are, if they are new rows of caches; the last operand says where they go.
     """
 
     taken: tuple[ir.RankedTensorType, ...]
@@ -41,6 +44,12 @@ class Elementwise:
     along: tuple[int, ...]
     width: int
     pieces: tuple[Piece, ...]
+    rows: Rows | None = None
+
+    @property
+    def written(self) -> list[ir.RankedTensorType]:
+        """The types of caches."""
+        return self.rows.result_types if self.rows else []
 
     @staticmethod
     def dimensions(shapes: Sequence[Sequence[int | None]], width: int) -> tuple[int, ...]:
@@ -83,10 +92,10 @@ class Elementwise:
 
     def text(self) -> str:
         """Returns the kernel's module. Needs a current context."""
-        results = [
-            build.tensor_type(part, each.element_type) for part, each in zip(self.parts, self.results, strict=True)
-        ]
-        return standing.module(self.name, [*self.taken, *results], results, self.threads, self._write)
+        count, pairs = len(self.written), zip(self.parts, self.results, strict=True)
+        results = [*self.written, *[build.tensor_type(part, each.element_type) for part, each in pairs][count:]]
+        kinds = [*self.taken, *results]
+        return standing.module(self.name, kinds, results, self.threads, self._write, in_place=count)
 
     def _write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.taken)]]
@@ -122,7 +131,23 @@ class Elementwise:
         for size in reversed(outer):
             inside.insert(0, (row % size).here)
             row = row // size
-        place = [of_workgroup.get(i, each) for i, each in enumerate(inside)]
-        at = [0 if i in of_workgroup else each for i, each in enumerate(inside)]
-        piece = partial(self.pieces[number], buffers, [*place, column])
-        return builder.inserted(out, [*at, column], self.width, piece, is_own)
+        place = [*(of_workgroup.get(i, each) for i, each in enumerate(inside)), column]
+        at = [*(0 if i in of_workgroup else each for i, each in enumerate(inside)), column]
+        if self.rows is not None and number < len(self.written):
+            at, is_here = self._of_cache(self.rows, place, self.results[number].shape, buffers[-1])
+            is_own = builder.both(is_own, is_here)
+        return builder.inserted(out, at, self.width, partial(self.pieces[number], buffers, place), is_own)
+
+    @staticmethod
+    def _of_cache(
+        rows: Rows, place: Sequence[Index], shape: Sequence[int], table: ir.Value
+    ) -> tuple[list[Index | int], ir.Value]:
+        """Returns the place in a cache of an element of its new rows, and whether there is one."""
+        number = Index.of(0)
+        for each, size in zip(place, shape, strict=True):
+            number = number * size + each
+        row, column = (number // rows.size).here, number % rows.size
+        group = (row // rows.rows).here
+        at = rows.place(table, group, row % rows.rows).here
+        is_here = at < rows.length
+        return [group, select(is_here, at, 0), column], is_here

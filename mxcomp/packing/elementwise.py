@@ -15,6 +15,7 @@ from mxcomp.packing import standing
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import MOST_BYTES, Index, Values
 from mxcomp.ukernels.elementwise import Elementwise, Piece
+from mxcomp.ukernels.rows import Rows
 
 _PIECE_BYTES = 16
 
@@ -36,23 +37,36 @@ def fits(values: Sequence[ir.Value]) -> bool:
     return is_even and all(is_taken(leaf) or _is_dynamic(leaf) for leaf in composing.leaves(values))
 
 
-def fused(values: Sequence[ir.Value]) -> list[ir.Value]:
-    """Returns the same values, computed by one dispatch at the insertion point."""
+def fused(
+    values: Sequence[ir.Value],
+    rows: Rows | None = None,
+    caches: Sequence[ir.Value] = (),
+    table: Sequence[ir.Value] = (),
+) -> list[ir.Value]:
+    """Returns the same values, computed by one dispatch at the insertion point.
+
+    The first ones may be new `rows` of `caches`, which are returned in their place; they go where `table` says.
+    """
     leaves = [each for each in composing.leaves(values) if build.is_tensor(each)]
     numbers, width, shapes = (
         {leaf: i for i, leaf in enumerate(leaves)},
         _width(values),
         [_shape(each) for each in values],
     )
-    taken, size = [_flat(leaf) for leaf in leaves], _dynamic(values)
+    taken, size = [*(_flat(leaf) for leaf in leaves), *table], _dynamic(values)
     sizes = [] if size is None or not size.roots else [_limited(size.build(), values)]
     kinds = [build.tensor_type(shape, build.element(values[0])) for shape in shapes]
     kernel = Elementwise(
         tuple(ir.RankedTensorType(each.type) for each in taken), tuple(kinds), Elementwise.dimensions(shapes, width),
-        width, tuple(_piece(value, numbers, width) for value in values),
+        width, tuple(_piece(value, numbers, width) for value in values), rows,
     )  # fmt: skip
-    made = standing.dispatch(kernel, taken, kinds, kernel.threads, along=kernel.along, sizes=sizes)
-    return [build.with_ones(each, build.static_sizes(value), sizes) for each, value in zip(made, values, strict=True)]
+    written, others = len(caches), len(values) - len(caches)
+    made = standing.dispatch(
+        kernel, taken, [*kernel.written, *kinds[written:]], kernel.threads, [*caches, *[None] * others],
+        [*[()] * written, *[kernel.along] * others], sizes=sizes,
+    )  # fmt: skip
+    pairs = zip(made[written:], values[written:], strict=True)
+    return [*made[:written], *(build.with_ones(each, build.static_sizes(value), sizes) for each, value in pairs)]
 
 
 def _shape(value: ir.Value) -> list[int | None]:

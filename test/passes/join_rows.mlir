@@ -20,7 +20,6 @@
 // CHECK-SAME: %[[AT]] : tensor<512xbf16>, tensor<32xf32>, tensor<2xi32>)
 // CHECK-SAME: ukernel_descriptor<"mx_write_rotated_rows_d64_128", tensor>
 // CHECK-SAME: mxcomp.kernel = "{{.*}}math.cos
-// CHECK-NOT: mxcomp.rows
 // CHECK: %[[FLAT:.+]] = tensor.collapse_shape %[[MADE]]#2
 // CHECK: %[[Q:.+]] = tensor.expand_shape %[[FLAT]] {{.*}} into tensor<4x64xbf16>
 // CHECK: util.return %[[Q]], %[[MADE]]#0, %[[MADE]]#1
@@ -80,7 +79,6 @@ util.func public @written(%qkv: tensor<1x512xbf16>, %angles: tensor<1x32xf32>, %
 // CHECK-LABEL: util.func public @read(
 // CHECK-COUNT-3: tensor.concat
 // CHECK: ukernel_descriptor<"mx_write_rows_r1_d64", tensor>
-// CHECK-NOT: mxcomp.rows
 // CHECK: util.return
 util.func public @read(%qkv: tensor<1x512xbf16>, %angles: tensor<1x32xf32>, %at: tensor<2xi32>, %keys: tensor<2x16x64xbf16>, %values: tensor<2x16x64xbf16>) -> (tensor<4x64xbf16>, tensor<2x16x64xbf16>, tensor<2x16x64xbf16>, tensor<2x64xbf16>) {
   %flat = tensor.collapse_shape %qkv [[0, 1]] : tensor<1x512xbf16> into tensor<512xbf16>

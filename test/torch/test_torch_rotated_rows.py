@@ -252,6 +252,33 @@ def test_calls_of_sizes(data: st.DataObject) -> None:
     ).check_calls()  # fmt: skip
 
 
+class Twice(Step):
+    """Keys are what both caches get."""
+
+    def stored(self, *rows: torch.Tensor) -> list[torch.Tensor]:
+        return [rows[0], rows[0]]
+
+
+@pytest.mark.parametrize(
+    "kind, parts",
+    [
+        (Step, ["rotation"]),
+        pytest.param(Twice, ["rotation", "rows"], marks=pytest.mark.slow),
+    ],
+)
+def test_many_rows(kind: type[Step], parts: list[str]) -> None:
+    """The kernel that rotates many rows writes keys and values to caches, if nothing else reads them."""
+    torch.manual_seed(0)
+    step, rows = kind(32, 2, 64), 64
+    caches = [torch.randn(1, 2, 96, 64, dtype=torch.bfloat16) for _ in range(2)]
+    given = torch.randn(1, rows, 36 * 64, dtype=torch.bfloat16), torch.arange(rows).flip(0) + 7, *caches
+    program = mxcomp.torch.compile(step, given)
+    assert [launch.part for launch in program.report.launches if launch.part] == parts
+    found = program.run(*(array(each) for each in given))
+    for value, expected in zip(found, step(*given), strict=True):
+        assert (value.astype("float32") == expected.float().numpy()).all()
+
+
 def test_tables_of_many_rows() -> None:
     """Cosines and sines of many rows are one dispatch, as the model rounds them."""
     torch.manual_seed(0)
