@@ -22,6 +22,7 @@ IREE has a dispatch for each concatenation, each table, and each rotation. Rotat
 one more token has are one, and their tables are computed for each element. Of more, and of a dynamic number, tables are
 stored as the model rounds them, by one dispatch for all layers, and rotations that stand together are one kernel
 (`mxcomp.ukernels.elementwise`), which also transposes other parts of what they are computed from, such as values.
+Where mxcomp-write-rows has a dispatch that writes some of them to caches, and nothing else reads these, it stores them.
 """
 
 from __future__ import annotations
