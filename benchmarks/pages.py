@@ -60,7 +60,7 @@ _MODELS = {
 }  # fmt: skip
 _DECODERS = (
     ("llama3-8b", "1,16", "1024,8192"), ("llama3-70b", "1,16,64", "1024"), ("llama3-405b", "1", "1024"),
-    ("gpt-oss-20b", "1,16,64", "1024"), ("qwen3-30b-a3b", "1,16,64", "1024"),
+    ("gpt-oss-20b", "1,16,64", "1024"), ("gpt-oss-120b", "1,16", "1024"), ("qwen3-30b-a3b", "1,16,64", "1024"),
     ("deepseek-v3", "1", "1024"),
 )  # fmt: skip
 """The models of docs/models.md, with their --batch and --context. Each takes minutes; DeepSeek V3 takes 7 GB."""
