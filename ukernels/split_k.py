@@ -58,7 +58,7 @@ N, waves along K, and bits of elements for which they are the fastest.
 All 16 rows are as many bytes for a workgroup as 16 columns of RHS.
 """
 
-_REGISTERS = 512
+REGISTERS = 512
 """The registers of a SIMD, shared by its waves, with which tiles were compiled."""
 
 _SUM_BYTES = 4
@@ -69,7 +69,7 @@ _SUM_BYTES = 4
 class Tile(family.Tile):
     """A tile of this kind."""
 
-    def fits(self, elements: tuple[str, str], registers: int = _REGISTERS) -> bool:
+    def fits(self, elements: tuple[str, str], registers: int = REGISTERS) -> bool:
         """Returns whether it is for these elements, and a wave's registers have room for the data in flight.
 
         That was found by compiling all, as others spill. Registers of a fragment in a lane are four, or eight: six

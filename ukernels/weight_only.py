@@ -47,6 +47,14 @@ class Instance(quantising.Instance):
         return lacking or target.lacks_conversion(self.elements[RHS], ACTIVATIONS)
 
 
+@dataclass(frozen=True)
+class Tile(split_k.Tile):
+    """A tile that was compiled to find that registers have room: LHS are no elements, as `split_k` counts them."""
+
+    def fits(self, elements: tuple[str, str], registers: int = split_k.REGISTERS) -> bool:
+        return family.Tile.fits(self, elements) and registers >= split_k.REGISTERS
+
+
 _FOUR, _SIX, _EIGHT = ((4, 4),), ((6, 6),), ((8, 8),)
 _OTHERS: tuple[tuple[int, int, int, family.Pairs], ...] = (
     (1, 4, 4, _SIX), (2, 1, 8, _FOUR + _EIGHT), (2, 1, 4, _SIX), (2, 2, 8, _FOUR), (2, 2, 4, _SIX + _EIGHT),
@@ -57,7 +65,7 @@ other tiles, or spill."""
 
 _TILES = (
     *quantising.TILES,
-    *(split_k.Tile(inner_tiled_layout(m, n), -4, waves=Waves(k=k), bits=bits) for m, n, k, bits in _OTHERS),
+    *(Tile(inner_tiled_layout(m, n), -4, waves=Waves(k=k), bits=bits) for m, n, k, bits in _OTHERS),
 )
 
 MOST_ROWS = max(tile.layout.tile[0] * tile.inner_tiles[LHS] for tile in _TILES)
