@@ -260,7 +260,7 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
     types = (lhs.element_type, rhs.element_type, *scales, "f32")
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
     if contraction.target is not None and (lhs.scale is None or rhs.scale is None):
-        weight_only.check(problem, accesses[0], contraction.target, is_left=lhs.scale is None)
+        weight_only.check(problem, accesses[0], is_left=lhs.scale is None)
     ops = passed(list(op.operands)[:-1], [*lhs.leaves, *rhs.leaves])
     return Candidate(op, lhs, rhs, problem, accesses, roles, contraction.sizes, order, ops)
 

@@ -9,11 +9,8 @@ else is a matmul of dequantised weights, as before.
 
 from __future__ import annotations
 
-import math
-
 from iree.compiler import ir
 
-from mxcomp.formats import element_format
 from mxcomp.layout import RHS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.elements import Index, Leaf
@@ -21,16 +18,7 @@ from mxcomp.matching.operands import NotOursError, Operand
 from mxcomp.matching.storage import Access
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import EXTENDS, extended_from
-from mxcomp.target import Target
 from mxcomp.ukernels.weight_only import ACTIVATIONS, INSTANCES, MOST_ROWS, Instance
-
-_MOST_TILES = {8: 3 * MOST_ROWS * 32}
-"""Elements of a result for each CU, by bits of weights, with more of which IREE's own code is modelled as faster.
-
-As many as three workgroups for each CU have in tiles of 64 × 32: those of 64 columns spill registers. By 8192 × 8192 of
-8 bits 128 rows take 49 µs, 81 by IREE, 256 rows 93 and 85, 1024 rows 358 and 291; by 1280 × 8192, 512 rows 44 and 79.
-With 4 bits tiles are faster at any size: 57 µs and 85 for 256 rows, 223 and 289 for 1024.
-"""
 
 
 def fitting(element: str, m: int, n: int, k: int) -> list[Instance]:
@@ -64,7 +52,7 @@ def _source(value: ir.Value) -> ir.Value | None:
     return source if str(build.element(source)) == ACTIVATIONS else None
 
 
-def check(problem: Problem, access: Access, target: Target, is_left: bool) -> None:
+def check(problem: Problem, access: Access, is_left: bool) -> None:
     """Raises NotOursError where no ukernel dequantises the weights of a problem in registers."""
     m, n, k = problem.m, problem.n, problem.k
     if not is_left:
@@ -76,12 +64,6 @@ def check(problem: Problem, access: Access, target: Target, is_left: bool) -> No
     if problem.batch and (m or 0) > MOST_ROWS:
         raise NotOursError(
             f"{ACTIVATIONS} activations are not quantised: expected 1 to {MOST_ROWS} rows of each matrix, got {m}"
-        )
-    bits = element_format(problem.types[RHS]).bits
-    if m is not None and m > MOST_ROWS and m * n > _MOST_TILES.get(bits, math.inf) * target.cus:
-        raise NotOursError(
-            f"{ACTIVATIONS} activations are not quantised: for a result of {m}x{n} and weights of {bits} bits IREE's "
-            "own kernel is modelled as faster"
         )
     if not fitting(problem.types[RHS], m or MOST_ROWS, n, k):
         raise NotOursError(

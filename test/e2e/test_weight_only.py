@@ -212,7 +212,6 @@ def test_extreme_scales(element: str) -> None:
     ("case", "reason"),
     [
         (Case(1, 64, 32), "expected more than 16 columns, and more than one block, got 64 and 32"),
-        (Case(1600, 1024, 32, "E5M2"), "for a result of 1600x1024 and weights of 8 bits IREE's own kernel"),
         (Case(70, 32, 544, batch=(2,)), "expected 1 to 64 rows of each matrix, got 70"),
     ],
     ids=str,
@@ -223,13 +222,6 @@ def test_what_is_left(case: Case, reason: str) -> None:
     assert reason in (program.report.matmuls[0].reason or "")
     given = case.arguments()
     case.check(program.run(*given)[0], given)
-
-
-def test_rows_of_one_tile_are_taken_by_any_columns() -> None:
-    """As of a head, whose result is larger than those that more tiles are too slow for."""
-    report = mxcomp.compile(Case(64, 32768, 64, "E5M2").module(), compile_to="input").report
-    assert report.matmuls[0].reason is None
-    assert report.matmuls[0].ukernel is not None
 
 
 @pytest.mark.parametrize("case", [Case(3, 64, 1024, "E4M3"), Case(3, 40, 544, "E2M3", batch=(2,))], ids=str)
