@@ -27,9 +27,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg, tensor
+from iree.compiler.dialects import arith, tensor
 
-from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir import attributes, build, graph, linalg
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.loops import names, reduced
 from mxcomp.options import Options

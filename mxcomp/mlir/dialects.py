@@ -19,6 +19,8 @@ _WITHOUT_CLASSES = (
     "bufferization", "iree_encoding", "iree_linalg_ext", "iree_vector_ext", "tm_tensor", "torch", "torch_c",
 )  # fmt: skip
 """Dialects without a module in IREE 3.13 whose operations our passes meet."""
+_LINALG = "linalg"
+"""The dialect whose module nobody needs: `mxcomp.mlir.linalg` has its classes."""
 
 
 def register(name: str) -> None:
@@ -28,7 +30,7 @@ def register(name: str) -> None:
     """
     qualified = f"{_PACKAGE}.{name}"
     look = getattr(_mlir.globals, "_check_dialect_module_loaded", None)
-    if look is None or qualified in sys.modules or find_spec(qualified) is not None:
+    if look is None or qualified in sys.modules or (name != _LINALG and find_spec(qualified) is not None):
         return
     sys.modules[qualified] = ModuleType(qualified)
     try:
@@ -39,5 +41,5 @@ def register(name: str) -> None:
 
 def register_all() -> None:
     """Registers all dialects without classes."""
-    for name in _WITHOUT_CLASSES:
+    for name in (*_WITHOUT_CLASSES, _LINALG):
         register(name)

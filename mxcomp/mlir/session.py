@@ -109,7 +109,7 @@ class Session:
         _set_flags(self._session, session_flags)
         self.context = self._session.context
         for dialect in _BUILT:
-            self.context.dialects[dialect]
+            self.context.get_dialect_descriptor(dialect)
         self._invocation = self._session.invocation()
         self.diagnostics: list[str] = []
         # IREE keeps only the pointer: the callback has to live as long as the invocation.

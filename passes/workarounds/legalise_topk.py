@@ -28,10 +28,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, linalg
+from iree.compiler.dialects import arith
 
 from mxcomp.errors import InputError
-from mxcomp.mlir import build, graph, inline
+from mxcomp.mlir import build, graph, inline, linalg
 from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
