@@ -20,7 +20,6 @@ import numpy as np
 import timing_report
 from numpy.typing import NDArray
 from replays import LATENCIES, RATES, Case, load
-from scipy.optimize import least_squares
 
 from mxcomp.sim.timing.chip import Floats, Launches, Rates, modelled_us, power_ns
 from mxcomp.sim.timing.parameters import Parameters, mi355x
@@ -96,6 +95,8 @@ class Model:
 
     def fit(self, start: Parameters, weights: NDArray[np.float64] | None = None) -> Parameters:
         """Parameters with the smallest error of the rows' logarithms; weights of rows, 0 leaves one out."""
+        from scipy.optimize import least_squares  # here, as each worker of pytest imports all tests
+
         root = np.sqrt(np.ones(len(self.measured)) if weights is None else weights)
 
         def errors(logs: Floats) -> Floats:

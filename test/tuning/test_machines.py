@@ -9,11 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
 import pytest
-from distributed import LocalCluster
 
 from mxcomp.errors import InputError
 from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
@@ -21,6 +20,9 @@ from mxcomp.selection.tuned_lines import Key, Line
 from mxcomp.support.workers import WorkerError
 from mxcomp.tools import tune as tool
 from mxcomp.tuning import Failure, Outcome, Settings, Trial, machines, tune
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 TYPES = ("f4E2M1FN", "f4E2M1FN", *SCALES_AND_RESULT)
 KEYS = [Key("gfx950", Problem(m, 64, 512, TYPES), "bf16") for m in range(16, 128, 16)]
@@ -35,6 +37,8 @@ def cluster() -> Iterator[LocalCluster]:
 
 def cluster_of(workers: int, threads: int = 1, processes: bool = True) -> LocalCluster:
     """Without a dashboard: what the scheduler serves else has any port that is free, not 8787."""
+    from distributed import LocalCluster  # here, as each worker of pytest imports all tests
+
     ports = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
     return LocalCluster(workers, threads_per_worker=threads, processes=processes, **ports)
 
