@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,8 @@ PAGES = {8: 0.5, 16: 2, 32: 1}
 LINEARS = {"plain": 5, "weight": 2, "mx": 2}
 JOINED = {"apart": 3, "joined": 1}
 TOKENS = {2: 1, 5: 1, 33: 1}
-DYNAMIC: dict[str, float] = {"": 1, "tokens": 2, "batch": 0.5}
+OTHER_BATCH = {1: 1, 2: 1, 4: 1}
+DYNAMIC: dict[str, float] = {"": 1, "tokens": 2, "batch": 0.5, "batch and tokens": 0.7}
 """Sizes that the program knows, where there is no cache, and attention and products have kernels of ours: IREE's of
 dynamic sizes take minutes to simulate."""
 LEFT_TO_IREE = {"data tiling:off", "ukernels:none"}
@@ -115,7 +116,7 @@ def chosen(dice: Dice) -> Choice:
     kind = dice.noted("torch", KIND)
     by_iree = kind == "f32" or not dice.features.isdisjoint(LEFT_TO_IREE)
     dynamic = "" if cache or by_iree else dice.noted("dynamic tokens", DYNAMIC)
-    batch = max(batch, 2) if dynamic == "batch" else batch
+    batch = max(batch, 2) if "batch" in dynamic else batch
     length = min(length, 40) if dynamic else length
     prompt = min(dice.pick(PROMPT), length // 3) if cache else length
     format_ = dice.noted("cache format", FORMATS) if cache and size % BLOCK == 0 else ""
@@ -385,8 +386,10 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
     model = copy.deepcopy(layer)  # whose state stays as it is at first
     count, apart = dice.pick(CALLS) if choice.cache else 1, choice.prompt > 1 and dice.chance(0.15, "two functions")
     calls = [("main", choice.prompt)] + [("token", 1) if apart else ("main", choice.prompt)] * (count - 1)
-    if choice.dynamic == "tokens":
+    batches = [choice.batch] * count
+    if "tokens" in choice.dynamic:
         calls.append(("main", dice.pick(TOKENS)))
+        batches.append(dice.pick(OTHER_BATCH) if "batch" in choice.dynamic else choice.batch)
     functions: dict[str, Any] = {}
     rounds: list[list[Function]] = []
     caches: tuple[Tensor, ...] = ()
@@ -398,15 +401,15 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
     position = torch.tensor([first, *([0] * (choice.batch - 1))] if choice.by_sequence else [0])
     if choice.by_sequence and choice.batch > 1:
         position = position.roll(1)
-    for name, tokens in calls:
-        given = _arguments(choice, dice, tokens, position, dtype)
+    for (name, tokens), batch in zip(calls, batches, strict=True):
+        given = _arguments(replace(choice, batch=batch), dice, tokens, position, dtype)
         if choice.page:
             given["table"] = table
         if caches:
             given |= dict(zip(choice.caches, caches, strict=True))
         if name not in functions:
             dims = {axis: torch.export.Dim(each, max=512) for axis, each in enumerate(("batch", "tokens"))}
-            sizes = {axis: dim for axis, dim in dims.items() if dim.__name__ == choice.dynamic}
+            sizes = {axis: dim for axis, dim in dims.items() if dim.__name__ in choice.dynamic}
             shapes = {key: sizes if key in ("x", "before") else {} for key in given} if sizes else None
             if shapes and "lengths" in given:
                 shapes["lengths"] = {axis: dim for axis, dim in sizes.items() if axis == 0}
