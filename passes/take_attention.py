@@ -279,11 +279,13 @@ def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
 
 
 def _squeezed(value: ir.Value) -> ir.Value:
-    """Returns a tensor as kernels take it: without dimensions of size 1, and with narrow elements as bytes."""
+    """Returns a tensor as kernels take it: with no dimension of size 1 beside others, and with narrow elements as bytes."""
     groups = build.ones_apart(build.static_sizes(value))
     kind, sizes = build.element(value), [size for size in build.static_sizes(value) if size != 1]
     if any(len(group) > 1 for group in groups):
         value = build.collapse(value, groups)
+    if not groups[0]:
+        return build.flat(value)
     if build.is_narrow(kind):
         return build.bitcast(value, build.tensor_type(sizes, ir.IntegerType.get_signless(8)))
     return value
