@@ -279,7 +279,7 @@ def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
 
 
 def _squeezed(value: ir.Value) -> ir.Value:
-    """Returns a tensor as kernels take it: with no dimension of size 1 beside others, and with narrow elements as bytes."""
+    """Returns a tensor as kernels take it: no dimension of size 1 beside others, and narrow elements as bytes."""
     groups = build.ones_apart(build.static_sizes(value))
     kind, sizes = build.element(value), [size for size in build.static_sizes(value) if size != 1]
     if any(len(group) > 1 for group in groups):
