@@ -192,7 +192,7 @@ def _places(place: _Place, loops: list[Index], axis: int) -> Places | None:
     if step is not None and step[0] != row:
         return None
     by = [each for each in element.indices if each.axis]
-    if row.axis and {each.axis for each in by} == {row.axis}:
+    if row not in by and {each.axis for each in by} == {row.axis}:
         by = [Index.join(by)]  # of integers for each sequence and row
     by_row = bool(by) and by[-1] == row and bool(row.axis)
     outer = by[:-1] if by_row else by

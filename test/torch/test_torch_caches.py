@@ -136,6 +136,12 @@ def test_several_rows(dtype: torch.dtype) -> None:
     check((chosen, copied, put, by_sequence_and_row), (2, 3, 16, 8), 4, ([3, 5], [7, 0]), dtype)
 
 
+def test_rows_of_sequences() -> None:
+    """Each sequence has a position of its own, from which its rows follow one another."""
+    program = check((by_sequence_and_row,), (2, 3, 16, 8), 4, ([3, 5], [7, 0]), torch.float32)
+    assert [each.part for each in program.report.launches if each.part] == ["rows"]
+
+
 @pytest.mark.slow
 def test_several_rows_in_pages() -> None:
     program = check((paged_rows,), (2, 3, 16, 8), 4, ([3, 5], [7, 0]), torch.bfloat16)
