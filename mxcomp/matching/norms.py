@@ -38,9 +38,16 @@ def find(total: ir.Operation) -> list[ir.Operation]:
         inside.append(op)
         values.append(op.results[0])
         whole = _with_producers(inside, rows)
-        if build.static_sizes(op.results[0]) == rows and op.name not in graph.RESHAPES and _returns(whole, op):
+        is_whole = build.static_sizes(op.results[0]) == rows and op.name not in graph.RESHAPES
+        if is_whole and not _is_factor(op) and _returns(whole, op):
             best = whole
     return best if any(map(_takes_root, best)) else []
+
+
+def _is_factor(op: ir.Operation) -> bool:
+    """Returns whether an operation extends factors of matmuls only, whose kernels take narrow ones."""
+    users = [use.owner.operation.name for use in op.results[0].uses]
+    return linalg_ops.extended_from(op.results[0]) != op.results[0] and {*users} == {"linalg.matmul"}
 
 
 def is_sum(op: ir.Operation) -> bool:

@@ -264,3 +264,42 @@ util.func public @heads(%x: tensor<3x320xf32>, %odd: tensor<3x300xf32>) -> (tens
   } -> tensor<3x2x64xf32>
   util.return %norm0, %norm1 : tensor<3x2x64xf32>, tensor<3x2x64xf32>
 }
+
+// What extends a norm's result for a matmul stays outside: a kernel of few rows takes narrow ones.
+
+// CHECK-LABEL: util.func public @factor(
+// CHECK: %[[Y:.+]] = flow.dispatch.region -> (tensor<1x64xbf16>)
+// CHECK: flow.return
+// CHECK: %[[WIDER:.+]] = linalg.generic {{.*}} ins(%[[Y]] : tensor<1x64xbf16>)
+// CHECK: linalg.matmul ins(%[[WIDER]],
+util.func public @factor(%x: tensor<1x64xf32>, %w: tensor<64x32xf32>, %zeros: tensor<1x32xf32>) -> tensor<1x32xf32> {
+  %zero = arith.constant 0.0 : f32
+  %none = tensor.empty() : tensor<1x64xf32>
+  %sums = tensor.empty() : tensor<1xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%sums : tensor<1xf32>) -> tensor<1xf32>
+  %sum = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<1x64xf32>) outs(%start : tensor<1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.mulf %in, %in : f32
+    %1 = arith.addf %out, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<1xf32>
+  %narrow = tensor.empty() : tensor<1x64xbf16>
+  %norm = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %sum : tensor<1x64xf32>, tensor<1xf32>) outs(%narrow : tensor<1x64xbf16>) {
+  ^bb0(%in: f32, %s: f32, %out: bf16):
+    %0 = math.rsqrt %s : f32
+    %1 = arith.mulf %in, %0 : f32
+    %2 = arith.truncf %1 : f32 to bf16
+    linalg.yield %2 : bf16
+  } -> tensor<1x64xbf16>
+  %wide = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]}
+      ins(%norm : tensor<1x64xbf16>) outs(%none : tensor<1x64xf32>) {
+  ^bb0(%in: bf16, %out: f32):
+    %0 = arith.extf %in : bf16 to f32
+    linalg.yield %0 : f32
+  } -> tensor<1x64xf32>
+  %y = linalg.matmul ins(%wide, %w : tensor<1x64xf32>, tensor<64x32xf32>) outs(%zeros : tensor<1x32xf32>)
+      -> tensor<1x32xf32>
+  util.return %y : tensor<1x32xf32>
+}
