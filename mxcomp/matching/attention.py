@@ -288,8 +288,6 @@ def _masked(form: Form) -> _Mask:
         if (mask := _by_position(form, seen, guard)) is not None:
             return mask
     value, stored = find_stored(_deepened(form.op, form.mask) if form.adds_in_f16 else form.mask, form.axes, whole="")
-    if not stored.sizes:
-        raise NotCoveredError("a mask of a single number")
     return _Mask((value,), stored)
 
 
@@ -321,10 +319,7 @@ def _sink(form: Form) -> tuple[()] | tuple[ir.Value, Stored]:
         return ()
     if any(index.axis not in ("", "n") for index in form.sink.indices):
         raise NotCoveredError("a sink of each query: expected one of each head")
-    value, stored = find_stored(form.sink, form.axes, whole="")
-    if not stored.sizes:
-        raise NotCoveredError("a sink of all heads: expected one of each")
-    return value, stored
+    return find_stored(form.sink, form.axes, whole="")
 
 
 def _integers(position: Element) -> Stored | None:

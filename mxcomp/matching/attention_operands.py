@@ -13,7 +13,7 @@ from dataclasses import replace
 from iree.compiler import ir
 
 from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import Index, Leaf, Tracer
+from mxcomp.matching.elements import ZERO, Index, Leaf, Tracer
 from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import reassociation
@@ -96,8 +96,12 @@ def as_stored(
     value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str],
     most: int = MOST_BYTES,
 ) -> Stored | None:  # fmt: skip
-    """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one."""
-    kept = [(size, index) for size, index in zip(build.static_sizes(value), indices, strict=True) if size != 1]
+    """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one.
+
+    A single key, as all that is of size 1, has none; a single element is all of one.
+    """
+    pairs = zip(build.static_sizes(value), indices, strict=True)
+    kept = [(size, index) for size, index in pairs if size != 1] or [(1, ZERO)]
     element = str(build.element(value))
     found = Stored(
         "f32" if element == "i1" else element,
@@ -108,7 +112,7 @@ def as_stored(
     steps = {axis: [(each.stride, size) for size, each in parts if each.axis == axis] for axis in "ntldv"}
     is_last = not whole or [each.axis for each in found.subscripts[-1:]] == [whole]
     is_whole = is_last and (not whole or steps[whole] == [(1, axes[whole])])
-    has_keys = steps["l"] == ([(1, axes["l"])] if "l" in of else []) or not (whole or steps["l"])
+    has_keys = steps["l"] == ([(1, axes["l"])] if "l" in of and axes["l"] != 1 else []) or not (whole or steps["l"])
     of_program = [each.axis for size, each in parts if size is None and each.axis != "l"]
     is_known = all((size is None) == (each.extent is None) for size, each in parts if each.axis in ("n", "t", "d", "v"))
     if not is_whole or not has_keys or not is_known or len(of_program) > len(set(of_program)):

@@ -19,6 +19,7 @@ from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing.stored_operand import is_constant
 from mxcomp.passes.defer_constants import are_constant
 from mxcomp.passes.workarounds import separate_variables
+from mxcomp.passes.workarounds.double_keys import has_single_key
 from mxcomp.passes.workarounds.keep_sorted import unread
 from mxcomp.passes.workarounds.legalise_exclusive_scans import is_exclusive
 from mxcomp.passes.workarounds.legalise_few_rows import is_fatal
@@ -97,6 +98,8 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "fails over a step along a dimension of which one element is taken"
     if is_misread(op):
         return "may look elements of a part of a tensor up in wrong rows"
+    if has_single_key(op):
+        return "crashes over attention of a single key"
     if op.name in TOPK:
         return "computes this wrongly on GPUs"
     if is_exclusive(op) or is_filled(op):

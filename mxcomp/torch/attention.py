@@ -10,7 +10,7 @@ Decomposed it would be two matmuls, a softmax in f32 between them, and all score
 | a mask with numbers near the lowest f32, which IREE multiplies by log2(e) | the lowest that this leaves finite |
 | keys of a dynamic number, without a mask (read beyond their end) | a mask of zeros |
 | a scale that the queries' type has not (it is rounded to it) | queries multiplied by it in f32 |
-| a single key (IREE crashes), dropout, f64, queries of a dynamic size or of rank 2 | decomposed |
+| dropout, f64, queries of a dynamic size or of rank 2 | decomposed |
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def kept(
     if _is_kept.get():
         return NotImplemented
     size, keys = query.shape[-1], key.shape[-2]
-    is_single = type(keys) is int and keys == 1
-    if dropout_p or is_single or query.dim() < 3 or query.dtype not in _DTYPES or type(size) is not int:
+    if dropout_p or query.dim() < 3 or query.dtype not in _DTYPES or type(size) is not int:
         math_ = torch.ops.aten._scaled_dot_product_attention_math.default
         return math_(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
     batch = torch.broadcast_shapes(*(each.shape[: query.dim() - 3] for each in (query, key, value)))

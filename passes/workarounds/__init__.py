@@ -103,6 +103,7 @@ OTHERS = (
     "mxcomp-add-coefficients",
     "mxcomp-legalise-exclusive-scans",
     "mxcomp-legalise-filled-scans",
+    "mxcomp-double-keys",
     "mxcomp-scale-scores",
     "mxcomp-legalise-topk",
     "mxcomp-legalise-lookups",

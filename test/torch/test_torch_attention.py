@@ -47,8 +47,10 @@ CASES: dict[str, Case] = {
     "rank 5": ({}, (numbers(2, 3, 2, 5, 16), numbers(2, 3, 2, 40, 16), numbers(2, 3, 2, 40, 16))),
     "one batch of keys": ({}, (numbers(2, 2, 5, 16), numbers(1, 2, 40, 16), numbers(1, 1, 40, 16))),
     "one key": ({}, operands(5, 1)),
+    "one key, mask": ({}, (*operands(40, 1), SEEN[:1, :, None].expand(2, 1, 40, 1).clone())),
     "one query": ({}, operands(1, 40)),
     "a single workgroup": ({"is_causal": True}, (numbers(50, 16), numbers(50, 16), numbers(50, 16))),
+    "mask of one number": ({}, (*operands(5, 40), torch.tensor([[True]]))),
     "mask of rank 2": ({}, (*operands(5, 40), SEEN)),
     "mask of numbers by head": ({}, (*operands(5, 40), numbers(2, 5, 40))),
     "mask of numbers by batch": ({}, (*operands(5, 40), numbers(2, 1, 1, 40))),
@@ -234,7 +236,7 @@ def test_positions(queries: int, hidden: float) -> None:
 ATTENTION = "torch.aten.scaled_dot_product_attention"
 
 
-@pytest.mark.parametrize(("name", "count"), [("nothing else", 1), ("mask of rank 2", 1), ("one key", 0), ("rank 2", 0)])
+@pytest.mark.parametrize(("name", "count"), [("nothing else", 1), ("mask of rank 2", 1), ("one key", 1), ("rank 2", 0)])
 def test_which_stay_whole(name: str, count: int) -> None:
     options, tensors = CASES[name]
     assert str(mxcomp.torch.export(Attention(options), tensors)).count(ATTENTION) == count

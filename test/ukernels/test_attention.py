@@ -172,6 +172,11 @@ def test_many_queries() -> None:
     Attention(1, 2, 70, 150, 64, 32, mask="bf16").check()
 
 
+def test_a_single_key() -> None:
+    """Checks a key that IREE, of a dynamic batch, crashes on; the result is its value."""
+    Attention(1, 1, 33, 1, 16, batch=None, by_head=False).check({"batch": 3})
+
+
 def test_dynamic_queries() -> None:
     """Checks numbers of queries that fill no tile, and several tiles, where a query sees keys up to its own only."""
     case = Attention(2, 2, None, None, 64, mask=CAUSAL)
@@ -242,6 +247,9 @@ CASES = {
     "values of pieces": Attention(2, 2, 1, 64, 96, 176),
     "the smallest": Attention(1, 1, 2, 2, 16),
     "truth values": Attention(2, 2, 3, 77, 64, mask="i1", batch=2),
+    "a single key": Attention(2, 4, 3, 1, 64, mask="f32", batch=2, by_head=False),
+    "a single key, one head": Attention(1, 8, 1, 1, 128, mask="i1"),
+    "many queries, a single key": Attention(2, 2, 70, 1, 80, mask="i1"),
     "f16": Attention(2, 2, 1, 64, 48, type="f16", mask="f16"),
     "results in f32": Attention(2, 4, 1, 512, 128, result="f32"),
     "more rows than fit": Attention(1, 64, 1, 64, 64),
@@ -262,7 +270,7 @@ def test_sizes(data: st.DataObject) -> None:
     draw = data.draw
     queries = draw(st.integers(1, 8) | st.integers(33, 150))
     group, size = draw(st.integers(1, max(1, 32 // queries))), 16 * draw(st.integers(1, 16))
-    keys: Sequence[int] = draw(st.lists(st.integers(2, 700), min_size=1, max_size=3))
+    keys: Sequence[int] = draw(st.lists(st.just(1) | st.integers(1, 700), min_size=1, max_size=3))
     is_dynamic, batch = draw(st.booleans()), draw(st.integers(1, 2))
     attention = Attention(
         draw(st.integers(1, 4)), group, queries, None if is_dynamic else keys[0], size,
@@ -283,7 +291,7 @@ def test_dynamic_sizes(data: st.DataObject) -> None:
     most = {"batch": 3, "queries": 350, "keys": 300}
     sizes = [{name: draw(st.integers(1, most[name])) for name in names} for _ in range(3)]
     mask = draw(st.sampled_from(["", CAUSAL, "bf16", "f32", "i1"]))
-    others = {"batch": 1, "queries": draw(st.integers(33, 150)), "keys": draw(st.integers(1, 300))}
+    others = {"batch": 1, "queries": draw(st.integers(33, 150)), "keys": draw(st.just(1) | st.integers(1, 300))}
     attention = Attention(
         draw(st.integers(1, 4)), draw(st.integers(1, 3)), size=16 * draw(st.integers(1, 16)),
         value_size=draw(st.sampled_from([0, 16, 64, 128])), mask=mask,
