@@ -130,8 +130,23 @@ func.func @lookup(%x: tensor<?x6xi32>, %n: index) -> tensor<?xi32> {
   return %r : tensor<?xi32>
 }
 """
+SINGLE_KEY = """
+func.func @single_key(%q: tensor<2x9x16xf32>, %k: tensor<2x1x16xf32>, %o: tensor<2x9x16xf32>) -> tensor<2x9x16xf32> {
+  %scale = arith.constant 0.25 : f32
+  %r = iree_linalg_ext.attention <indexing_maps = [affine_map<(n, t, v, d, l) -> (n, t, d)>,
+      affine_map<(n, t, v, d, l) -> (n, l, d)>, affine_map<(n, t, v, d, l) -> (n, l, v)>,
+      affine_map<(n, t, v, d, l) -> ()>, affine_map<(n, t, v, d, l) -> (n, t, v)>]>
+      ins(%q, %k, %k, %scale : tensor<2x9x16xf32>, tensor<2x1x16xf32>, tensor<2x1x16xf32>, f32)
+      outs(%o : tensor<2x9x16xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<2x9x16xf32>
+  return %r : tensor<2x9x16xf32>
+}
+"""
 REFUSED = {
     "rows": (ROUTER, "so few rows of 16-bit floats"), "step": (ROW, "fails over a step"),
+    "single key": (SINGLE_KEY, "crashes over attention of a single key"),
     "lookup": (LOOKUP, "may look elements of a part of a tensor up in wrong rows"),
 }  # fmt: skip
 
