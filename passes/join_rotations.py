@@ -48,7 +48,8 @@ from mxcomp.ukernels.rows import Rows
 OPTIONS = ("reference",)
 
 _VIEWS = (*graph.RESHAPES, "tensor.extract_slice")
-_FORMS = (*graph.RESHAPES, "util.optimization_barrier")
+FORMS = (*graph.RESHAPES, "util.optimization_barrier")
+"""Operations that only give rows another form, or hold them."""
 _CONCAT = "tensor.concat"
 _FEW = 2**16
 """Elements for each of which a sine and a cosine may be computed; so many take less time than a launch."""
@@ -160,7 +161,13 @@ def rows_of(op: ir.Operation) -> Rows:
     return Rows(**attributes.to_python(op.attributes[ROWS]))
 
 
-def _region(op: ir.Operation) -> ir.Operation:
+def new_rows(op: ir.Operation) -> list[ir.Value]:
+    """Returns the new rows of each cache that a placeholder writes, without what only gives them another form."""
+    return [graph.look_through(value, FORMS) for value in list(op.operands)[: rows_of(op).caches]]
+
+
+def region_of(op: ir.Operation) -> ir.Operation:
+    """Returns the dispatch of a placeholder."""
     assert op.parent is not None
     return op.parent.operation
 
@@ -182,7 +189,7 @@ def _fuse(roots: list[ir.Operation]) -> bool:
     _store_tables(results)
     writer = _writer(results)
     unused = [*results, *([] if writer is None else writer.operands)]
-    with standing.named(last, "rotation", "rotation"), ir.InsertionPoint(last if writer is None else _region(writer)):
+    with standing.named(last, "rotation", "rotation"), ir.InsertionPoint(last if writer is None else region_of(writer)):
         made = elementwise.fused(results) if writer is None else _written(writer, results)
     for result, value in zip(results[-len(made) :], made, strict=True):
         result.replace_all_uses_with(value)
@@ -192,12 +199,12 @@ def _fuse(roots: list[ir.Operation]) -> bool:
 
 def _writer(results: Sequence[ir.Value]) -> ir.Operation | None:
     """Returns what alone reads some results, as new rows of caches, if the others are not read before it."""
-    users = {value: list(graph.readers(value, _FORMS)) for value in results}
+    users = {value: list(graph.readers(value, FORMS)) for value in results}
     writer = next((op for of in users.values() for op in of if ROWS in op.attributes), None)
     if writer is None:
         return None
-    rows, region = rows_of(writer), _region(writer)
-    new, others = _new(writer, rows), [value for value in results if users[value] != [writer]]
+    rows, region = rows_of(writer), region_of(writer)
+    new, others = new_rows(writer), [value for value in results if users[value] != [writer]]
     behind = (graph.in_block(user, region.block) for value in others for user in users[value])
     is_alone = set(new) == set(results) - {*others} and len(new) == len(set(new)) and bool(others)
     is_alike = not rows.format and rows.element == str(build.element(results[0]))
@@ -207,14 +214,10 @@ def _writer(results: Sequence[ir.Value]) -> ir.Operation | None:
     return writer if is_alone and is_alike and is_static and is_whole and is_behind else None
 
 
-def _new(writer: ir.Operation, rows: Rows) -> list[ir.Value]:
-    return [graph.look_through(value, _FORMS) for value in list(writer.operands)[: rows.caches]]
-
-
 def _written(writer: ir.Operation, results: list[ir.Value]) -> list[ir.Value]:
     """Computes results, some of which are written to caches, and returns the others; orders them so."""
-    rows, region = rows_of(writer), _region(writer)
-    new, (table, *caches) = _new(writer, rows), list(writer.operands)[rows.caches :]
+    rows, region = rows_of(writer), region_of(writer)
+    new, (table, *caches) = new_rows(writer), list(writer.operands)[rows.caches :]
     results[:] = [*new, *(value for value in results if value not in new)]
     written = elementwise.fused(results, rows, caches, [table])
     for before, after in zip(region.results, written, strict=False):

@@ -32,7 +32,7 @@ from mxcomp.mlir import attributes, build, composing, graph
 from mxcomp.mlir.attributes import DECODE, ROWS
 from mxcomp.options import Options
 from mxcomp.packing import elementwise, standing
-from mxcomp.passes import join_rotations
+from mxcomp.passes.join_rotations import FORMS, new_rows, pairs, region_of, rows_of
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_rotated import CACHES, RotatedDecode
@@ -47,8 +47,7 @@ _MOST = 4096
 _MOST_OF_THREAD = 16
 """The largest number of elements of queries that a thread of attention computes: with a sine and a cosine of each they
 take 1.9 µs, and the dispatch that they spare 2.9."""
-_VIEWS = (*graph.RESHAPES, "util.optimization_barrier")
-_OF_CACHES = (*_VIEWS, *BITCASTS)
+_OF_CACHES = (*FORMS, *BITCASTS)
 
 
 def run(module: ir.Operation, options: Options) -> None:
@@ -56,10 +55,10 @@ def run(module: ir.Operation, options: Options) -> None:
     if options.reference:
         return
     for op in _with_attribute(module, DECODE):
-        graph.erase_dead(_region(op))  # of a kernel in whose place is one that packs
+        graph.erase_dead(region_of(op))  # of a kernel in whose place is one that packs
     written = _with_attribute(module, ROWS)
     joined = set[ir.Operation]()
-    for pair in join_rotations.pairs(module):
+    for pair in pairs(module):
         op = next((op for op in written if joined.isdisjoint(pair) and _joins(op, pair)), None)
         if op is not None:
             written.remove(op)
@@ -73,25 +72,14 @@ def _with_attribute(module: ir.Operation, name: str) -> list[ir.Operation]:
     return [op for op in graph.walk(module, bodies=False) if name in op.attributes]
 
 
-def _new(op: ir.Operation) -> list[ir.Value]:
-    """Returns the new rows of each cache, without what only gives them another form."""
-    rows = join_rotations.rows_of(op)
-    return [graph.look_through(value, _VIEWS) for value in list(op.operands)[: rows.caches]]
-
-
 def _made(op: ir.Operation) -> set[ir.Operation]:
     """Returns the operations that compute the new rows."""
-    return {made for value in _new(op) for made in composing.followed(value)}
-
-
-def _region(op: ir.Operation) -> ir.Operation:
-    assert op.parent is not None
-    return op.parent.operation
+    return {made for value in new_rows(op) for made in composing.followed(value)}
 
 
 def _joins(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> bool:
     """Returns whether one of two rotations is what is written, and nothing asks for the other one before."""
-    rows, new, region, made = join_rotations.rows_of(op), _new(op), _region(op), _made(op)
+    rows, new, region, made = rows_of(op), new_rows(op), region_of(op), _made(op)
     keys = [root for root in roots if root in made]
     if len(keys) != 1 or rows.rows != 1 or rows.groups < 2 or any(root.block != region.block for root in roots):
         return False
@@ -103,15 +91,15 @@ def _joins(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> bool:
         return False
     if not other.is_before_in_block(region) and _attention(region, other.results[0], rows, size) is None:
         return False
-    behind = (graph.in_block(user, region.block) for user in graph.readers(other.results[0], _VIEWS))
+    behind = (graph.in_block(user, region.block) for user in graph.readers(other.results[0], FORMS))
     is_behind = all(map(region.is_before_in_block, behind))
     return is_behind and all(map(elementwise.is_taken, composing.leaves([other.results[0], *new])))
 
 
 def _is_read_by(region: ir.Operation, op: ir.Operation, between: set[ir.Operation]) -> bool:
     """Returns whether nothing but a region reads an operation, or what these operations make of it."""
-    users = set(graph.readers(op.results[0], _VIEWS))
-    others = [user for user in users if _region(user) != region]
+    users = set(graph.readers(op.results[0], FORMS))
+    others = [user for user in users if region_of(user) != region]
     return all(user in between and _is_read_by(region, user, between) for user in others)
 
 
@@ -121,7 +109,7 @@ def _count(value: ir.Value) -> int:
 
 
 def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
-    rows, new, region, made = join_rotations.rows_of(op), _new(op), _region(op), _made(op)
+    rows, new, region, made = rows_of(op), new_rows(op), region_of(op), _made(op)
     other = next(root for root in roots if root not in made).results[0]
     results = [*new, other]
     leaves = [each for each in composing.leaves(results) if isinstance(each.type, ir.RankedTensorType)]
@@ -130,7 +118,7 @@ def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
     table = list(op.operands)[rows.caches]
     size = _count(other) // rows.groups
     reader = _attention(region, other, rows, size)
-    before = region if reader is None else _region(reader)
+    before = region if reader is None else region_of(reader)
     with ir.InsertionPoint(before), standing.named(region, "cache", "rows"):
         taken = [build.flat(leaf) for leaf in leaves]
         kinds = [ir.RankedTensorType(value.type) for value in taken]
@@ -157,13 +145,13 @@ def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
 
 def _attention(region: ir.Operation, other: ir.Value, rows: Rows, size: int) -> ir.Operation | None:
     """Returns attention that alone reads the other rotation, and the caches before anything else does."""
-    users = list(graph.readers(other, _VIEWS))
+    users = list(graph.readers(other, FORMS))
     found = users[0] if users and DECODE in users[0].attributes else None
     if found is None or len(users) > 1 or rows.caches != CACHES:
         return None
-    kernel, own = _decode(found), _region(found)
+    kernel, own = _decode(found), region_of(found)
     of_caches = list(found.operands)[1 : 1 + len(kernel.caches)]
-    sources = [graph.look_through(each, _VIEWS) for each in (found.operands[0], *of_caches)]
+    sources = [graph.look_through(each, FORMS) for each in (found.operands[0], *of_caches)]
     if own.block != region.block or {*sources[1:]} != {*region.results} or sources[0] != other:
         return None
     behind = (graph.in_block(user, own.block) for each in region.results for user in graph.readers(each, _OF_CACHES))
@@ -186,9 +174,9 @@ def _with_attention(
     reader: ir.Operation, rows: RotatedRows, operands: list[ir.Value], region: ir.Operation
 ) -> list[ir.Value]:
     """Builds attention that rotates, in the place of one that reads what is rotated; returns caches."""
-    own, functions = _region(reader), attributes.to_python(reader.attributes[DECODE])["functions"]
+    own, functions = region_of(reader), attributes.to_python(reader.attributes[DECODE])["functions"]
     decode, count = _decode(reader), len(region.results)
-    sources = [graph.look_through(each, _VIEWS) for each in list(reader.operands)[1 : 1 + count]]
+    sources = [graph.look_through(each, FORMS) for each in list(reader.operands)[1 : 1 + count]]
     order = [list(region.results).index(each) for each in sources]
     elements = (*(rows.elements[i // len(rows.stored)] for i in order[:CACHES]), rows.elements[-1])
     kernel = RotatedDecode(decode, replace(rows, elements=elements), functions)
