@@ -127,10 +127,19 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
+        _list_operators_once()
         gc.freeze()
         gc.set_threshold(100_000, 20, 50)
         atexit.register(gc.unfreeze)  # or the bindings would say that they leak
         gc.enable()
+
+
+def _list_operators_once() -> None:
+    """Lets PyTorch look through its operators once: each decomposition would, for each of their 30 namespaces."""
+    if "torch" in sys.modules:
+        from torch._export import utils
+
+        utils._materialize_cpp_cia_ops = cache(utils._materialize_cpp_cia_ops)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
