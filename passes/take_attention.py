@@ -23,7 +23,8 @@ end (causal, a window, lengths of sequences) is known by how it is computed, als
 and is not computed then: keys that no query of a workgroup sees are not read.
 
 The generics only stand for the kernels, each of whose workgroups finds its operands by its number. Keys and values are
-read where they are stored: broadcasts to heads, transposes and views in front of them go. What is not covered
+read where they are stored: broadcasts to heads, transposes, views and slices of rows in front of them go, and, of few
+queries, concatenations of two parts of each key, such as one that all heads share. What is not covered
 (`mxcomp.matching.attention`) stays as it is, and the report has the reason.
 """
 
@@ -52,9 +53,6 @@ from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_memory import Stored
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES
-
-_MASK = 3
-"""The operand of a kernel that is a mask, if it has one, but for scales and a table of pages."""
 
 _NAMES = {"n": "batches", "t": "queries", "l": "keys"}
 """The axes that may be dynamic."""
@@ -137,8 +135,7 @@ def _replace(found: Attention) -> None:
     with ir.InsertionPoint(op), op.location:
         values = list(found.operands)
         if kernel.mask is not None:
-            scales = (each.scales for each in (kernel.key, kernel.value))
-            mask = _MASK + sum(each is not None for each in (*scales, kernel.pages))
+            mask = next(i for i, each in enumerate(kernel.inputs) if each is kernel.mask)
             values[mask] = _added(values[mask], found.hides_finitely)
         operands, sizes = _guarded([_squeezed(value) for value in values], kernel)
         kind = ir.RankedTensorType(found.result.type)

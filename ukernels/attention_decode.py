@@ -89,6 +89,7 @@ class _Decode:
         stored = spec.inputs[len(made) :]
         inputs = [Operand(each, value, totals) for each, value in zip(stored, given, strict=False)]
         self.query, key, value, *others = [*made, *inputs]
+        rest = [others.pop(0)] if spec.key.rest else []
         narrow = [1 if each.stored.scales else 0 for each in (key, value)]
         scales, others = others[: sum(narrow)], others[sum(narrow) :]
         self.table: Operand | None = None
@@ -105,6 +106,8 @@ class _Decode:
         page = 0 if spec.pages is None else spec.pages.size
         self.of_table = first
         self.key = Cache([key, *scales[: narrow[0]]], kind, first, page)
+        own = spec.size if spec.key.rest is None else spec.key.row_size
+        self.key_parts = [(self.key, own), *((Cache([each], kind, first, 0), spec.size - own) for each in rest)]
         self.value = Cache([value, *scales[narrow[0] :]], kind, first, page)
         self.of_masks = [
             [each.place(n=n, t=t).here for each in self.others.mask] for n, t in map(self._query, range(spec.fragments))
@@ -186,8 +189,9 @@ class _Decode:
         loaded: Values = []
         keys, rows = self._rows(start)
         for half, row in enumerate(keys):
-            of_row = self.key.row(row, self._is_stored(row, is_there), pages[half:])
-            loaded += self.key.load_row(of_row, self.quarter, self.spec.size)
+            is_stored = self._is_stored(row, is_there)
+            for part, size in self.key_parts:
+                loaded += part.load_row(part.row(row, is_stored, pages[half:]), self.quarter, size)
         self.loaded_keys = len(loaded)
         places = [self.value.row(row, self._is_stored(row, is_there), pages[i // 4 :]) for i, row in enumerate(rows)]
         loaded += self.value.load_values(places, self.column, self.pieces)

@@ -40,7 +40,7 @@ class Stored:
     """The layout of an operand in memory: its type, and the subscripts of each element. No dimension is of size 1.
 
     Narrow elements are bytes of a `format`, perhaps with `scales` of blocks. Of a slice it is that of the whole tensor,
-    in which the slice begins at the element `offset`.
+    in which the slice begins at the element `offset`. The elements of rows behind its own may be in another: `rest`.
     """
 
     element: str
@@ -49,6 +49,7 @@ class Stored:
     format: str = ""
     scales: Stored | None = None
     offset: int = 0
+    rest: Stored | None = None
 
     @property
     def is_flat(self) -> bool:
@@ -88,6 +89,11 @@ class Stored:
         """The largest product of dynamic sizes for which a buffer has room."""
         return builder.MOST_BYTES // self.bytes
 
+    @property
+    def row_size(self) -> int:
+        """The number of elements of a row that it has."""
+        return self.subscripts[-1].extent or 0
+
     def step(self, axis: str) -> int:
         """Returns the stride along an axis, or 0 where no subscript depends on it."""
         step = 1
@@ -103,7 +109,7 @@ class Stored:
         strides = [group * math.prod(each.extent or 0 for each in outer[i + 1 :]) for i in range(len(outer))]
         in_order = [(each.axis, each.stride) for each in outer] == [("n", stride) for stride in strides]
         is_inner = [(each.axis, each.stride) for each in self.subscripts[len(outer) :]] == [(axis, 1) for axis in inner]
-        is_whole = self.sizes == tuple(each.extent for each in self.subscripts) and not self.offset
+        is_whole = self.sizes == tuple(each.extent for each in self.subscripts) and not self.offset and not self.rest
         return in_order and is_inner and is_whole
 
 
@@ -180,8 +186,8 @@ class Spec:
         """The operands in order."""
         positions = () if self.reach is None else self.reach.positions
         table = None if self.pages is None else self.pages.table
-        others = (each for each in (self.key.scales, self.value.scales, table, self.mask, self.sink) if each)
-        return [self.query, self.key, self.value, *others, *positions]
+        others = self.key.rest, self.key.scales, self.value.scales, table, self.mask, self.sink
+        return [self.query, self.key, self.value, *(each for each in others if each), *positions]
 
 
 def last(keys: Index) -> Index:

@@ -22,7 +22,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.matching import caches, gathers, positions, softmax
-from mxcomp.matching.attention_operands import Moves, NotCoveredError, as_stored, find_stored
+from mxcomp.matching.attention_operands import Moves, NotCoveredError, as_stored, find_parts, find_stored
 from mxcomp.matching.conditions import Element
 from mxcomp.matching.elements import ZERO, Index, Leaf
 from mxcomp.matching.positions import Guard, Seen
@@ -200,7 +200,7 @@ def _kernel(form: Form, target: Target) -> Attention:
     ids, pages = ((), None) if key.table is None else ((key.table[0],), key.table[1])
     mask = _masked(form) if form.mask is not None else _Mask()
     sink = _sink(form)
-    cached = key.value, value.value, *key.scales, *value.scales, *ids
+    cached = key.value, value.value, *key.rest, *key.scales, *value.scales, *ids
     operands = (query[0], *cached, *mask.operands, *sink[:1], *mask.positions)
     stored = query[1], key.stored, value.stored, mask.stored, mask.reach
     scale, is_spelled = form.scale * key.number * math.log2(math.e), form.op.name != ATTENTION
@@ -224,7 +224,11 @@ def _kernel(form: Form, target: Target) -> Attention:
             prefill = _split(prefill)
         return Attention(form.result, prefill, operands, mask.guard, is_spelled, few)
     tables = () if pages is None else (pages.table,)
-    shared_by = key.stored, value.stored, *tables, *(() if mask.reach is None else mask.reach.positions)
+    shared_by = (
+        *(each for each in (key.stored, key.stored.rest, value.stored) if each),
+        *tables,
+        *(() if mask.reach is None else mask.reach.positions),
+    )
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= MOST_ROWS)
@@ -337,7 +341,8 @@ def _integers(position: Element) -> Stored | None:
 
 def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None, cus: int) -> bool:
     """Returns whether a workgroup has all of a head of keys."""
-    bytes_ = math.inf if keys is None else sum(each.read_bytes for each in cached) // heads
+    rests = (keys * each.rest.row_size * each.rest.element_bytes for each in cached if each.rest and keys)
+    bytes_ = math.inf if keys is None else sum(each.read_bytes for each in cached) // heads + sum(rests)
     return any(heads >= least * cus and bytes_ <= most for least, most in _ALONE)
 
 
@@ -395,13 +400,15 @@ def _scale(op: ir.Operation) -> float:
 
 @dataclass(frozen=True)
 class _Cached:
-    """Keys or values: `number` times what is stored, which may be bytes with scales, and in pages of a table."""
+    """Keys or values: `number` times what is stored, which may be bytes with scales, in pages of a table, or in two
+    tensors, of which `rest` has the ends of rows."""
 
     value: ir.Value
     stored: Stored
     table: tuple[ir.Value, Paged] | None = None
     scales: tuple[ir.Value, ...] = ()
     number: float = 1.0
+    rest: tuple[ir.Value, ...] = ()
 
 
 def _both_cached(form: Form, is_decode: bool) -> tuple[_Cached, _Cached]:
@@ -425,7 +432,11 @@ def _cached(place: Element, axes: Mapping[str, int | None], whole: str, is_narro
     found = caches.find(place, whole) if is_narrow else None
     locate = _in_pages if is_paged else _stored_whole
     if found is None or not 0 < abs(found.number) < math.inf:
-        return _Cached(*locate(place, axes, whole))
+        parts = find_parts(place, axes, whole) if is_narrow and whole == "d" else None
+        if parts is None:
+            return _Cached(*locate(place, axes, whole))
+        (value, stored), (rest, of_rest) = parts
+        return _Cached(value, replace(stored, rest=of_rest), rest=(rest,))
     size = axes[whole] or 0
     row = {**axes, whole: size * element_format(found.format).bits // 8}
     value, stored, table = locate(found.elements, row, whole)

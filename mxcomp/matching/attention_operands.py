@@ -20,6 +20,9 @@ from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.ukernels.attention_memory import LANE, Stored, Subscript
 from mxcomp.ukernels.builder import MOST_BYTES
 
+_STEP = 4 * LANE
+"""The number of a row's elements that the lanes of a column load at a time."""
+
 
 class NotCoveredError(Exception):
     """An attention has no kernel of ours, for the reason in the message."""
@@ -45,8 +48,81 @@ def find_stored(
     of = [index.axis for index in place.indices if index.axis]
     for value, indices in reversed(found.accesses):
         if (stored := as_stored(value, indices, axes, whole, of, most)) is not None:
-            return _in_source(value, indices, axes, whole, of) or (value, stored)
+            return (
+                _in_source(value, indices, axes, whole, of)
+                or _in_longer_rows(value, indices, axes, whole, most)
+                or (value, stored)
+            )
     raise NotCoveredError(f"{'/'.join(of)} stored in another order")
+
+
+def find_parts(place: Element, axes: Mapping[str, int | None], whole: str) -> list[tuple[ir.Value, Stored]] | None:
+    """Returns what stores both parts of rows that are concatenated of two, if the concatenation is all that makes them.
+
+    Parts that are computed, such as halves of a rotation, are written as rows.
+    """
+    found = Moves().element(place.value, place.indices)
+    assert isinstance(found, Leaf)
+    value, indices = found.accesses[-1]
+    if indices[-1:] != (Index(whole, 1, axes[whole]),) or len(parts := _concatenated(value)) != 2:
+        return None
+    sizes = [build.static_sizes(each)[-1] or 0 for each in parts]
+    if 0 in sizes or sizes[0] % _STEP or sizes[1] % LANE:
+        return None
+    try:
+        stored = [
+            find_stored(Element(part, (*indices[:-1], Index(whole, 1, size))), {**axes, whole: size}, whole)
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+    except NotCoveredError:
+        return None
+    computed = (found == part and _is_computed(part) for part, (found, _) in zip(parts, stored, strict=True))
+    return None if any(computed) else stored
+
+
+def _is_computed(value: ir.Value) -> bool:
+    op = graph.producer(value)
+    return op is not None and op.name != "flow.dispatch.region"
+
+
+def _concatenated(value: ir.Value) -> list[ir.Value]:
+    """Returns what a tensor is a concatenation of, along its last dimension."""
+    last = len(build.static_sizes(value)) - 1
+    if (op := graph.producer(value, "tensor.concat")) is not None:
+        return list(op.operands) if ir.IntegerAttr(op.attributes["dim"]).value == last else []
+    parts: list[ir.Value] = []
+    *outer, end = build.static_sizes(value)
+    while end and (op := graph.producer(value, "tensor.insert_slice")) is not None:
+        part, value, *_ = op.operands
+        *outer_sizes, size = build.static_sizes(part)
+        offsets, _, strides = graph.slicing(op)
+        end -= size or 0
+        if outer_sizes != outer or None in outer_sizes or offsets != [0] * last + [end] or set(strides) != {1}:
+            return []
+        parts.insert(0, part)
+    return parts if end == 0 else []
+
+
+def _in_longer_rows(
+    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, most: int
+) -> tuple[ir.Value, Stored] | None:
+    """Returns what stores the rows that the rows of an operand are slices of."""
+    op = graph.producer(value, "tensor.extract_slice")
+    if op is None or indices[-1:] != (Index(whole, 1, axes[whole]),):
+        return None
+    offsets, sizes, strides = graph.slicing(op)
+    *outer, row = build.static_sizes(op.operands[0])
+    *others, offset = offsets
+    is_of_rows = sizes[:-1] == outer and not any(others) and set(strides) == {1}
+    if row is None or not is_of_rows or offset < 0 or offset % LANE or row % LANE:
+        return None
+    try:
+        longer = Element(op.operands[0], (*indices[:-1], Index(whole, 1, row)))
+        source, stored = find_stored(longer, {**axes, whole: row}, whole, most)
+    except NotCoveredError:
+        return None
+    own = replace(stored.subscripts[-1], extent=axes[whole])
+    return source, replace(stored, offset=stored.offset + offset, subscripts=(*stored.subscripts[:-1], own))
 
 
 def _in_source(
