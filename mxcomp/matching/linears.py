@@ -82,16 +82,22 @@ def _with_what_follows(found: Product) -> Product:
     """Adds a bias and the rounding of the result, where nothing else reads the intermediates."""
     if (biased := _biased(found)) is not None:
         found = biased
-    user = graph.only_user(found.last)
+    user = _reader(found.last)
     if user is None or not is_rounding(user) or (kind := str(build.element(user.results[0]))) not in _ELEMENTS:
         return found
     return _with_residual(replace(found, last=user, kernel=replace(found.kernel, result=kind)))
 
 
+def _reader(op: ir.Operation) -> ir.Operation | None:
+    """Returns the operation that alone reads a result, unless it is in another dispatch, as a norm's."""
+    user = graph.only_user(op)
+    return user if user is not None and user.block == op.block else None
+
+
 def _with_residual(found: Product) -> Product:
     """Adds a tensor of the result's type that is added to it, whatever dimensions its rows have."""
     value = found.last.results[0]
-    while (user := graph.only_user(value.owner.operation)) is not None and user.name in graph.RESHAPES:
+    while (user := _reader(value.owner.operation)) is not None and user.name in graph.RESHAPES:
         value = user.results[0]
     *_, columns = build.static_sizes(value)
     if user is None or columns != found.kernel.columns or not is_elementwise(user) or len(inputs(user)) != 2:
@@ -123,7 +129,7 @@ def join(one: Product, other: Product) -> bool:
 
 
 def _biased(found: Product) -> Product | None:
-    user = graph.only_user(found.last)
+    user = _reader(found.last)
     if user is None or not is_elementwise(user) or len(inputs(user)) != _MATRIX:
         return None
     maps, values = indexing_maps(user) or [], inputs(user)

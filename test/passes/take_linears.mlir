@@ -263,3 +263,34 @@ util.func public @one_behind_another(%x: tensor<1x96xf16>, %q: tensor<128x96xf16
   } -> tensor<1x128xf16>
   util.return %s, %rq : tensor<1x128xf16>, tensor<1x128xf16>
 }
+
+// A residual that is added in a norm's dispatch stays there.
+
+// CHECK-LABEL: util.func public @added_in_a_norm(
+// CHECK: %[[TILES:.+]] = flow.dispatch.region -> (tensor<1x32x4xf16>)
+// CHECK: "mx_linear_f16_m1_n128_k96_by4_to_f16"
+// CHECK: %[[R:.+]] = tensor.expand_shape
+// CHECK: flow.dispatch.region -> (tensor<1x128xf16>)
+// CHECK-NOT: flow.dispatch.region
+// CHECK: linalg.generic {{.*}} ins(%[[R]], %{{.+}} : tensor<1x128xf16>, tensor<1x128xf16>)
+util.func public @added_in_a_norm(%x: tensor<1x96xf16>, %w: tensor<128x96xf16>, %y: tensor<1x128xf16>) -> tensor<1x128xf16> {
+  %zero = arith.constant 0.0 : f32
+  %f = tensor.empty() : tensor<1x128xf32>
+  %h = tensor.empty() : tensor<1x128xf16>
+  %z = linalg.fill ins(%zero : f32) outs(%f : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %p = linalg.matmul indexing_maps = [#x, #w, #y] ins(%x, %w : tensor<1x96xf16>, tensor<128x96xf16>) outs(%z : tensor<1x128xf32>) -> tensor<1x128xf32>
+  %r = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]} ins(%p : tensor<1x128xf32>) outs(%h : tensor<1x128xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %0 = arith.truncf %a : f32 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x128xf16>
+  %n = flow.dispatch.region -> (tensor<1x128xf16>) {
+    %s = linalg.generic {indexing_maps = [#same, #same, #same], iterator_types = ["parallel", "parallel"]} ins(%r, %y : tensor<1x128xf16>, tensor<1x128xf16>) outs(%h : tensor<1x128xf16>) {
+    ^bb0(%a: f16, %b: f16, %c: f16):
+      %0 = arith.addf %a, %b : f16
+      linalg.yield %0 : f16
+    } -> tensor<1x128xf16>
+    flow.return %s : tensor<1x128xf16>
+  }
+  util.return %n : tensor<1x128xf16>
+}
