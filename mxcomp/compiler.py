@@ -231,6 +231,7 @@ def _advance(session: Session, source: Source, options: Options, report: Report,
     except CompileError as error:
         raise _naming_operators(error, source) from error
     if is_imported:
+        module = session.without_frontends()
         pipeline.run(module, (*pipeline.ENTRY_PASSES, *pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES), options)
         report.collect(module)
         pipeline.run(module, pipeline.BUILDING_PASSES, options)

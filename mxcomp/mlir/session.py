@@ -99,27 +99,30 @@ class Session:
 
     `flags` are iree-compile session flags, and those of its main program (`mxcomp.mlir.driver`); InputError where one
     of them is refused. The module given to `load` belongs to the invocation's context, and `module` stays the same
-    operation from phase to phase: it is changed in place.
+    operation from phase to phase, but for `without_frontends`: it is changed in place.
     """
 
     def __init__(self, flags: Sequence[str] = ()) -> None:
-        own, session_flags = driver.split(flags)
+        own, self._session_flags = driver.split(flags)
         self._flags = DriverFlags.of(own)
+        self.diagnostics: list[str] = []
+        # IREE keeps only the pointer: the callback has to live as long as the invocation.
+        self._callback = _DIAGNOSTIC(self._on_diagnostic)
+        self.module: ir.Operation
+        self._begin()
+        self.phase = self._flags.compile_from
+
+    def _begin(self) -> None:
         self._session = api.Session()
-        _set_flags(self._session, session_flags)
+        _set_flags(self._session, self._session_flags)
         self.context = self._session.context
         for dialect in _BUILT:
             self.context.get_dialect_descriptor(dialect)
         self._invocation = self._session.invocation()
-        self.diagnostics: list[str] = []
-        # IREE keeps only the pointer: the callback has to live as long as the invocation.
-        self._callback = _DIAGNOSTIC(self._on_diagnostic)
         _lib.ireeCompilerInvocationEnableCallbackDiagnostics(
             ctypes.c_void_p(self._invocation._inv_p), 0, self._callback, None
         )
         self._set_up()
-        self.module: ir.Operation
-        self.phase = self._flags.compile_from
 
     def _set_up(self) -> None:
         """Applies flags of the main program to the invocation."""
@@ -157,13 +160,25 @@ class Session:
         self._set_input_type()
         return self.module
 
+    def _has_frontends(self) -> bool:
+        return any(self.context.is_registered_operation(each) for each in _FRONTENDS)
+
     def _set_input_type(self) -> None:
         """Tells IREE not to look for frontends' dialects in a module without: it would load them, and each of its
         canonicalizers has patterns for each operation of a loaded dialect, which takes a sixth of compiling."""
-        if any(self.context.is_registered_operation(each) for each in _FRONTENDS):
+        if self._has_frontends():
             self.context.load_all_available_dialects()
         elif f"{_INPUT_TYPE}=auto" in self._session.get_flags():
             _set_flags(self._session, [f"{_INPUT_TYPE}=none"])
+
+    def without_frontends(self) -> ir.Operation:
+        """Moves an imported module to a context without frontends' dialects, and returns it: a fifth of what is left
+        of compiling."""
+        if self._has_frontends() and not self._flags.remarks_filter:  # remarks are of one context
+            data, name = read_source(self.module)
+            self._begin()
+            self.load(data, name)
+        return self.module
 
     def advance(self, phase: str, stop: str = "end") -> bool:
         """Runs to the end of a phase, but not beyond `stop`, and returns whether it got there. Raises what `run`
@@ -228,13 +243,13 @@ class Session:
         return taken
 
 
-def read_source(source: str | bytes | Path | ir.Module) -> tuple[bytes, str]:
+def read_source(source: str | bytes | Path | ir.Module | ir.Operation) -> tuple[bytes, str]:
     """Returns source bytes and a name for diagnostics.
 
     `source` is a path, MLIR text, bytes (text or bytecode) or an `ir.Module`; text is told from a path by its line
     break or brace. Raises InputError for a missing or unreadable file.
     """
-    if isinstance(source, ir.Module):
+    if isinstance(source, ir.Module | ir.Operation):
         buffer = BytesIO()
         source.operation.write_bytecode(buffer)
         return buffer.getvalue(), "module"

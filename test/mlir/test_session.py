@@ -46,6 +46,19 @@ def test_frontends(dialect: str) -> None:
     assert "linalg.generic" in text and f"= {dialect}." not in text
 
 
+@pytest.mark.parametrize("dialect", OF_FRONTENDS)
+def test_frontends_are_left_behind_the_import(dialect: str) -> None:
+    with closing(Session()) as made:
+        made.load(OF_FRONTENDS[dialect].encode(), "module")
+        made.advance("input")
+        before = made.module.get_asm(enable_debug_info=True)
+        module = made.without_frontends()
+        assert module.get_asm(enable_debug_info=True) == before and module.context is made.context
+        left = any(made.context.is_registered_operation(each) for each in session._FRONTENDS)
+        assert left == (dialect == "tosa")  # the module keeps an attribute of it
+        assert made.advance("flow")
+
+
 def test_dialects_that_are_built_are_loaded() -> None:
     found = set[str]()
     for path in (path for folder in ("mxcomp", "passes", "ukernels") for path in (ROOT / folder).rglob("*.py")):
