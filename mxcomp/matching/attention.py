@@ -22,9 +22,9 @@ from iree.compiler.dialects import arith
 
 from mxcomp.formats import MX_BLOCK, element_format
 from mxcomp.matching import caches, gathers, positions, softmax
-from mxcomp.matching.attention_operands import Moves, NotCoveredError, as_stored, find_parts, find_stored
-from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import ZERO, Index, Leaf
+from mxcomp.matching.attention_operands import NotCoveredError, as_stored, find_parts, find_stored
+from mxcomp.matching.elements import ZERO, Element, Index
+from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Guard, Seen
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.matching.softmax import Hidden
@@ -314,7 +314,7 @@ def _by_position(form: Form, seen: Seen, guard: Guard | None) -> _Mask | None:
     mask = _Mask((), None, tuple(each.value for each in elements), reach if ends or starts else None, guard)
     if seen.among is None:
         return mask
-    stored = None if blind_sees_all else as_stored(seen.among.value, seen.among.indices, form.axes, "", ("l",))
+    stored = None if blind_sees_all else as_stored(seen.among, form.axes, "", ("l",))
     return None if stored is None else replace(mask, operands=(seen.among.value,), stored=stored)
 
 
@@ -457,11 +457,9 @@ def _stored_whole(place: Element, axes: Mapping[str, int | None], whole: str) ->
 
 def _in_pages(place: Element, axes: Mapping[str, int | None], whole: str) -> _Located:
     """Returns what stores an operand in front of a gather of pages, if there is one, and their table."""
-    found = Moves().element(place.value, place.indices)
-    assert isinstance(found, Leaf)
-    value, indices = found.accesses[-1]
-    gather = gathers.find(value)
-    if gather is None or not gather.is_plain(value) or (wraps := gathers.is_wrapped(gather)) is None:
+    *_, found = moved(place)
+    gather, indices = gathers.find(found.value), found.indices
+    if gather is None or not gather.is_plain(found.value) or (wraps := gathers.is_wrapped(gather)) is None:
         return _stored_whole(place, axes, whole)
     of_table, inner = indices[: gather.leading], indices[gather.leading :]
     page, key = (next((each for each in some if each.axis == "l"), ZERO) for some in (of_table, inner))

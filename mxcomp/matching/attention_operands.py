@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from iree.compiler import ir
 
-from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import ZERO, Index, Leaf, Tracer
+from mxcomp.matching.elements import ZERO, Element, Index
+from mxcomp.matching.expressions import moved
 from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import reassociation
@@ -28,14 +28,6 @@ class NotCoveredError(Exception):
     """An attention has no kernel of ours, for the reason in the message."""
 
 
-class Moves(Tracer):
-    """Follows elements through operations that only move them."""
-
-    def _element(self, value: ir.Value, indices: tuple[Index, ...]) -> Leaf:
-        found = super()._element(value, indices)
-        return found if isinstance(found, Leaf) else Leaf(((value, indices),))
-
-
 def find_stored(
     place: Element, axes: Mapping[str, int | None], whole: str, most: int = MOST_BYTES
 ) -> tuple[ir.Value, Stored]:
@@ -43,16 +35,10 @@ def find_stored(
 
     Raises NotCoveredError for one of more than `most` bytes.
     """
-    found = Moves().element(place.value, place.indices)
-    assert isinstance(found, Leaf)
     of = [index.axis for index in place.indices if index.axis]
-    for value, indices in reversed(found.accesses):
-        if (stored := as_stored(value, indices, axes, whole, of, most)) is not None:
-            return (
-                _in_source(value, indices, axes, whole, of)
-                or _in_longer_rows(value, indices, axes, whole, most)
-                or (value, stored)
-            )
+    for each in reversed(moved(place)):
+        if (stored := as_stored(each, axes, whole, of, most)) is not None:
+            return _in_source(each, axes, whole, of) or _in_longer_rows(each, axes, whole, most) or (each.value, stored)
     raise NotCoveredError(f"{'/'.join(of)} stored in another order")
 
 
@@ -61,23 +47,26 @@ def find_parts(place: Element, axes: Mapping[str, int | None], whole: str) -> li
 
     Parts that are computed, such as halves of a rotation, are written as rows.
     """
-    found = Moves().element(place.value, place.indices)
-    assert isinstance(found, Leaf)
-    value, indices = found.accesses[-1]
-    if indices[-1:] != (Index(whole, 1, axes[whole]),) or len(parts := _concatenated(value)) != 2:
+    *_, found = moved(place)
+    if not _is_row(found, axes, whole) or len(parts := _concatenated(found.value)) != 2:
         return None
     sizes = [build.static_sizes(each)[-1] or 0 for each in parts]
     if 0 in sizes or sizes[0] % _STEP or sizes[1] % LANE:
         return None
     try:
         stored = [
-            find_stored(Element(part, (*indices[:-1], Index(whole, 1, size))), {**axes, whole: size}, whole)
+            find_stored(Element(part, (*found.indices[:-1], Index(whole, 1, size))), {**axes, whole: size}, whole)
             for part, size in zip(parts, sizes, strict=True)
         ]
     except NotCoveredError:
         return None
-    computed = (found == part and _is_computed(part) for part, (found, _) in zip(parts, stored, strict=True))
+    computed = (source == part and _is_computed(part) for part, (source, _) in zip(parts, stored, strict=True))
     return None if any(computed) else stored
+
+
+def _is_row(place: Element, axes: Mapping[str, int | None], whole: str) -> bool:
+    """Returns whether a tensor has all elements along the axis `whole` in its last dimension."""
+    return place.indices[-1:] == (Index(whole, 1, axes[whole]),)
 
 
 def _is_computed(value: ir.Value) -> bool:
@@ -104,11 +93,11 @@ def _concatenated(value: ir.Value) -> list[ir.Value]:
 
 
 def _in_longer_rows(
-    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, most: int
+    place: Element, axes: Mapping[str, int | None], whole: str, most: int
 ) -> tuple[ir.Value, Stored] | None:
     """Returns what stores the rows that the rows of an operand are slices of."""
-    op = graph.producer(value, "tensor.extract_slice")
-    if op is None or indices[-1:] != (Index(whole, 1, axes[whole]),):
+    op = graph.producer(place.value, "tensor.extract_slice")
+    if op is None or not _is_row(place, axes, whole):
         return None
     offsets, sizes, strides = graph.slicing(op)
     *outer, row = build.static_sizes(op.operands[0])
@@ -117,7 +106,7 @@ def _in_longer_rows(
     if row is None or not is_of_rows or offset < 0 or offset % LANE or row % LANE:
         return None
     try:
-        longer = Element(op.operands[0], (*indices[:-1], Index(whole, 1, row)))
+        longer = Element(op.operands[0], (*place.indices[:-1], Index(whole, 1, row)))
         source, stored = find_stored(longer, {**axes, whole: row}, whole, most)
     except NotCoveredError:
         return None
@@ -126,12 +115,13 @@ def _in_longer_rows(
 
 
 def _in_source(
-    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str]
+    place: Element, axes: Mapping[str, int | None], whole: str, of: Sequence[str]
 ) -> tuple[ir.Value, Stored] | None:
     """Returns the tensor that an operand is a slice of, if its rows are parts of rows there: IREE would copy them.
 
     Where the program counts rows these are all, from the first one on.
     """
+    value, indices = place.value, place.indices
     expansion = graph.producer(value, "tensor.expand_shape")
     groups = [[i] for i in range(len(indices))] if expansion is None else reassociation(expansion)
     op = graph.producer(value if expansion is None else expansion.operands[0], "tensor.extract_slice")
@@ -164,21 +154,20 @@ def _in_source(
         return None
     with ir.InsertionPoint(op), op.location:
         source = op.operands[0] if expansion is None else build.expand(op.operands[0], shape, groups, counted)
-    stored = as_stored(source, indices, axes, whole, of)
+    stored = as_stored(Element(source, indices), axes, whole, of)
     return None if stored is None else (source, replace(stored, offset=offset))
 
 
 def as_stored(
-    value: ir.Value, indices: Sequence[Index], axes: Mapping[str, int | None], whole: str, of: Sequence[str],
-    most: int = MOST_BYTES,
-) -> Stored | None:  # fmt: skip
+    place: Element, axes: Mapping[str, int | None], whole: str, of: Sequence[str], most: int = MOST_BYTES
+) -> Stored | None:
     """Returns a tensor as an operand, if it has keys in one dimension, and elements along `whole` in the last one.
 
     A single key, as all that is of size 1, has none; a single element is all of one.
     """
-    pairs = zip(build.static_sizes(value), indices, strict=True)
+    pairs = zip(build.static_sizes(place.value), place.indices, strict=True)
     kept = [(size, index) for size, index in pairs if size != 1] or [(1, ZERO)]
-    element = str(build.element(value))
+    element = str(build.element(place.value))
     found = Stored(
         "f32" if element == "i1" else element,
         tuple(size for size, _ in kept),

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 from mxcomp.formats import E8M0, MX_BLOCK, element_format
 from mxcomp.matching import softmax
-from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import Index, UntraceableError
+from mxcomp.matching.elements import Element, Index, UntraceableError
 from mxcomp.matching.softmax import Node
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, graph

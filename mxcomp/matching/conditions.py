@@ -17,15 +17,7 @@ import ml_dtypes
 import numpy as np
 from iree.compiler import ir
 
-from mxcomp.matching.elements import ZERO, Index
-
-
-@dataclass(frozen=True)
-class Element:
-    """An element of a tensor whose values are unknown. As a condition, it is a boolean."""
-
-    value: ir.Value
-    indices: tuple[Index, ...]
+from mxcomp.matching.elements import ZERO, Element, Index
 
 
 @dataclass(frozen=True)
@@ -91,6 +83,7 @@ class Some:
 
 
 Condition: TypeAlias = Sum | Element | Some
+"""The condition that a sum is at least 0, that an element of a tensor of booleans is true, or one of others."""
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import byte_dequantisation, canonical, loop_roles, weight_only
-from mxcomp.matching.elements import Expr, Index, Leaf, Tracer, UntraceableError, apply_expr, passed, scalar
+from mxcomp.matching.elements import Element, Index, UntraceableError, apply_expr
+from mxcomp.matching.expressions import Expr, Leaf, Tracer, passed
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Access, locate
-from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes, loops, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, loop_sizes, loops, yielded
 from mxcomp.target import Target
 
 
@@ -91,7 +92,7 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
             roles, wrong = Roles((), tuple(parallel[:-1]), tuple(parallel[-1:]), tuple(reductions), 0), other
     traced = contraction.trace(roles)
     if not any(map(mentions_mx, traced)):
-        if reason := byte_dequantisation.find(list(op.operands)[:-1]):
+        if reason := byte_dequantisation.find(inputs(op)):
             raise NotOursError(reason)
         return None
     if reason := canonical.claimed(op):
@@ -139,10 +140,13 @@ class Contraction:
 
         Operands that are `untraced` are not followed back.
         """
-        tracer = Tracer()
-        accesses = [(value, self.subscripts(i, roles)) for i, value in enumerate(list(self.op.operands)[:-1])]
-        inputs = [Leaf((at,)) if i in untraced else tracer.element(*at) for i, at in enumerate(accesses)]
-        return [scalar(factor, self.op.regions[0].blocks[0], inputs) for factor in self.factors]
+        tracer, known = Tracer(), dict[ir.Value, Expr | None]()
+        for i, (value, argument) in enumerate(
+            zip(inputs(self.op), self.op.regions[0].blocks[0].arguments, strict=False)
+        ):
+            at = Element(value, self.subscripts(i, roles))
+            known[argument] = Leaf((at,)) if i in untraced else tracer.element(value, at.indices)
+        return list(filter(None, (tracer.body(self.op, factor, (), known) for factor in self.factors)))
 
     def subscripts(self, operand: int, roles: Roles) -> tuple[Index, ...]:
         """Returns the subscripts of an operand's element."""
@@ -202,10 +206,10 @@ def _reductions(maps: list[ir.AffineMap], parallel: list[int]) -> list[int]:
     return sorted(reductions, key=lambda d: (-order.count(d), order.index(d)))
 
 
-def _product(op: ir.Operation, inputs: int) -> tuple[ir.Value, ir.Value] | None:
+def _product(op: ir.Operation, count: int) -> tuple[ir.Value, ir.Value] | None:
     """Returns the factors of `accumulator + x * y` in the body of a contraction, whatever their order."""
     body = op.regions[0].blocks[0]
-    accumulator = body.arguments[inputs]
+    accumulator = body.arguments[count]
     add = yielded(op).owner
     if not isinstance(add, ir.OpView) or add.operation.name != "arith.addf":
         return None
@@ -261,12 +265,12 @@ def _check(contraction: Contraction, operands: list[Operand], roles: Roles, orde
     problem = Problem(m, n, k, types, (batch,) if roles.batch else ())
     if contraction.target is not None and (lhs.scale is None or rhs.scale is None):
         weight_only.check(problem, accesses[0], is_left=lhs.scale is None)
-    ops = passed(list(op.operands)[:-1], [*lhs.leaves, *rhs.leaves])
+    ops = passed(inputs(op), [*lhs.leaves, *rhs.leaves])
     return Candidate(op, lhs, rhs, problem, accesses, roles, contraction.sizes, order, ops)
 
 
 def _check_blocks(op: ir.Operation, operand: Operand, scale: Leaf, k: int | None) -> None:
-    strides = {index.stride for index in scale.accesses[-1][1] if index.axis == loop_roles.K}
+    strides = {index.stride for index in scale.accesses[-1].indices if index.axis == loop_roles.K}
     if not strides and k is None:
         raise NotOursError(f"one scale for a dynamic K: expected blocks of {operand.block}")
     block = min(strides, default=k or 0)

@@ -8,14 +8,13 @@ from typing import Generic, TypeVar
 
 from iree.compiler import ir
 
-from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
-from mxcomp.mlir import graph, linalg_ops
+from mxcomp.matching.elements import RESHAPES, ZERO, Element, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes, yielded
 
 KEY = "l"
 """The axis of the elements of a row that is reduced: of attention's scores, the key."""
-_DEEPEST = 60
+DEEPEST = 60
 """The largest number of operations on tensors that are followed back one after the other."""
 
 _T = TypeVar("_T")
@@ -40,14 +39,20 @@ class Following(Generic[_T]):
         self._depth = 0
 
     def element(self, value: ir.Value, indices: Sequence[Index]) -> _T | None:
-        """Returns what is known of `value[indices]`."""
-        place = Element(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
+        """Returns what is known of `value[indices]`, or of a value that is no tensor."""
+        if not build.is_tensor(value):
+            return self.outside(value)
+        place = self.place(value, indices)
         if place not in self._known:
             self._depth += 1
             found = self._computed(place)
             self._depth -= 1
             self._known[place] = self.of_element(place, found)
         return self._known[place]
+
+    def place(self, value: ir.Value, indices: Sequence[Index]) -> Element:
+        """Returns an element by subscripts that are alike where they are equal."""
+        return Element(value, tuple(ZERO if not each.axis or each.extent == 1 else each for each in indices))
 
     def of_element(self, place: Element, found: _T | None) -> _T | None:
         """Returns what is known of an element, from what is known of how it is computed."""
@@ -67,7 +72,7 @@ class Following(Generic[_T]):
 
     def _computed(self, place: Element) -> _T | None:
         op = graph.producer(place.value)
-        if op is None or self._depth > _DEEPEST:
+        if op is None or self._depth > DEEPEST:
             return None
         try:
             if op.name in RESHAPES:
@@ -85,8 +90,7 @@ class Following(Generic[_T]):
         block = op.regions[0].blocks[0]
         for argument, operand, each in zip(block.arguments, inputs(op), indexing_maps(op) or [], strict=False):
             if argument not in known:
-                is_tensor = isinstance(operand.type, ir.RankedTensorType)
-                known[argument] = self.element(operand, apply_map(each, loops)) if is_tensor else self.outside(operand)
+                known[argument] = self.element(operand, apply_map(each, loops))
         for inner in (each.operation for each in block.operations):
             if len(inner.results) == 1 and inner.results[0] not in known:
                 operands = [known[value] if value in known else self.outside(value) for value in inner.operands]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mxcomp.formats import E8M0, FORMATS, BlockFormat, block_format, blocks
-from mxcomp.matching.elements import Apply, Expr, Leaf
+from mxcomp.matching.expressions import Apply, Expr, Leaf
 
 SCALE_TYPE = E8M0.mlir_type
 WIDE_SCALES = ("f32", "f16", "bf16")
@@ -126,4 +126,4 @@ def operand_of(expr: Expr) -> Operand:
 def follows(operand: Operand, axis: str) -> bool:
     """Returns whether an element or scale of the operand depends on an axis, its parts included."""
     accesses = (*operand.element.accesses[-1:], *(operand.scale.accesses[-1:] if operand.scale is not None else ()))
-    return any(index.axis.startswith(axis) for _, indices in accesses for index in indices)
+    return any(index.axis.startswith(axis) for place in accesses for index in place.indices)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.matching.conditions import Choice, Element, Some, Sum, Value, choice, result, turned
-from mxcomp.matching.elements import Index, UntraceableError, loop_subscripts
+from mxcomp.matching.conditions import Choice, Some, Sum, Value, choice, result, turned
+from mxcomp.matching.elements import Element, Index, UntraceableError, loop_subscripts
 from mxcomp.matching.following import KEY, Following, reduction
 from mxcomp.matching.sizes import Size, Sizes, concatenated
 from mxcomp.mlir import build, graph

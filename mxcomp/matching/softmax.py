@@ -21,8 +21,7 @@ from itertools import islice
 
 from iree.compiler import ir
 
-from mxcomp.matching.conditions import Element
-from mxcomp.matching.elements import ZERO, Index, apply_map
+from mxcomp.matching.elements import ZERO, Element, Index, apply_map
 from mxcomp.matching.following import KEY, Following, reduction
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph, linalg_ops

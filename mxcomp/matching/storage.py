@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.matching.elements import Index, Leaf
+from mxcomp.matching.elements import Index
+from mxcomp.matching.expressions import Leaf
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
@@ -50,23 +51,23 @@ def locate(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequenc
         k = [Index(run.axis, block, run.extent and run.extent // block) for run in k]
     runs = (*batch, *rows, *(run for run in k if run.extent != 1))
     candidates = [
-        (value, indices)
-        for value, indices in reversed(leaf.accesses)
-        if all(_agree(index.extent, size) for index, size in zip(indices, static_sizes(value), strict=True))
+        each
+        for each in reversed(leaf.accesses)
+        if all(_agree(index.extent, size) for index, size in zip(each.indices, static_sizes(each.value), strict=True))
     ]
-    for value, indices in candidates:
-        found = Index.join_runs(indices)
+    for each in candidates:
+        found = Index.join_runs(each.indices)
         if len(found) == len(runs) and all(map(_same, found, runs)):
-            return Access(value, indices, runs, row_major=True)
+            return Access(each.value, each.indices, runs, row_major=True)
     names = [run.axis for run in runs]
-    for value, indices in candidates:
-        used = {index.axis for index in indices if index.extent != 1}
+    for each in candidates:
+        used = {index.axis for index in each.indices if index.extent != 1}
         dynamic = {run.axis for run in runs if run.extent is None}
-        whole = all(index.axis != "k" or index.stride % block == 0 for index in indices)
+        whole = all(index.axis != "k" or index.stride % block == 0 for index in each.indices)
         if used <= set(names) and dynamic <= used and len(set(names)) == len(names) and whole:
             primes = [name for name in names if name.endswith("'")]
             if not primes:
-                return Access(value, indices, runs, row_major=False)
+                return Access(each.value, each.indices, runs, row_major=False)
     raise NotOursError("an operand is stored in no known order: expected K and rows to index elements and scales")
 
 

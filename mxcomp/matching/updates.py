@@ -18,16 +18,14 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.matching.conditions import Choice, Element, Sum
-from mxcomp.matching.elements import RESHAPES, ZERO, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.matching.conditions import Choice, Sum
+from mxcomp.matching.elements import RESHAPES, ZERO, Element, Index, UntraceableError, apply_map, loop_subscripts
+from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Follower
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 
 SCATTER = "iree_linalg_ext.scatter"
-
-_Read: TypeAlias = tuple[ir.Value, tuple[Index, ...]]
-"""An element of a tensor."""
 
 
 @dataclass(frozen=True)
@@ -96,59 +94,44 @@ def _scattered(op: ir.Operation) -> Update | None:
         return None
     ids = Index("n", 1, math.prod(size or 0 for size in batch)).split(batch)
     loops = {i: _axis(f"s{i}", sizes[i]) for i in whole}
-    rows, subscripts = _uncollapsed(updates, (*ids, *loops.values()), loops.values())
+    source = _uncollapsed(Element(updates, (*ids, *loops.values())), loops.values())
     found = [_subscript(indices, ids, number, sizes[dim]) for number, dim in enumerate(written)]
     places = [(dim, each) for dim, each in zip(written, found, strict=True) if not isinstance(each, Index)]
     loops |= {dim: each for dim, each in zip(written, found, strict=True) if isinstance(each, Index)}
     if len(places) != 1:
         return None
     ((axis, place),) = places
-    if len(_free(subscripts, loops)) > 1:  # such as sequences and their rows, of which places know one number
-        rows, subscripts = updates, (*ids, *(loops[dim] for dim in whole))
-    if len(free := _free(subscripts, loops)) > 1:
+    if len(_free(source, loops)) > 1:  # such as sequences and their rows, of which places know one number
+        source = Element(updates, (*ids, *(loops[dim] for dim in whole)))
+    if len(free := _free(source, loops)) > 1:
         return None
     row = free[0] if free else ZERO
     cache, order = _unpermuted(target)
     by_dim = {order[dim]: loop for dim, loop in loops.items()} | {order[axis]: row}
     by_axis = [by_dim[dim] for dim in range(len(sizes))]
-    where, rows_order = _places(place, by_axis, order[axis]), _order(subscripts, by_axis)
+    where, rows_order = _places(place, by_axis, order[axis]), _order(source.indices, by_axis)
     if where is None or rows_order is None:
         return None
-    return Update(op, cache, order, order[axis], rows, rows_order, row.extent or 1, where)
+    return Update(op, cache, order, order[axis], source.value, rows_order, row.extent or 1, where)
 
 
-def _free(subscripts: Sequence[Index], loops: Mapping[int, Index]) -> list[Index]:
+def _free(row: Element, loops: Mapping[int, Index]) -> list[Index]:
     """Returns the subscripts of rows that are none of a cache."""
-    return [each for each in subscripts if each.axis and each not in loops.values()]
+    return [each for each in row.indices if each.axis and each not in loops.values()]
 
 
 def _axis(name: str, size: int | None) -> Index:
     return ZERO if size == 1 else Index(name, 1, size)
 
 
-def _uncollapsed(value: ir.Value, subscripts: tuple[Index, ...], kept: Collection[Index]) -> _Read:
+def _uncollapsed(place: Element, kept: Collection[Index]) -> Element:
     """Returns an element of a collapsed tensor as one of its source; `kept` subscripts are not split."""
-    while (op := graph.producer(value)) is not None and op.name == "tensor.collapse_shape":
-        before = RESHAPES[op.name](op, subscripts)
+    while (op := graph.producer(place.value, "tensor.collapse_shape")) is not None:
+        before = RESHAPES[op.name](op, place.indices)
         if any(each.axis and each not in before for each in kept):
             break
-        value, subscripts = op.operands[0], before
-    return value, subscripts
-
-
-def _moved(value: ir.Value, subscripts: tuple[Index, ...]) -> _Read:
-    """Returns the stored element that a tensor's element equals, through operations that only move it."""
-    while (op := graph.producer(value)) is not None:
-        if op.name in RESHAPES:
-            try:
-                value, subscripts = op.operands[0], RESHAPES[op.name](op, subscripts)
-            except UntraceableError:  # of axes that lie as one in the source
-                break
-        elif is_elementwise(op) and (argument := _argument(op, yielded(op))) is not None:
-            value, subscripts = _operand(op, argument, loop_subscripts(op, subscripts))
-        else:
-            break
-    return value, subscripts
+        place = Element(op.operands[0], before)
+    return place
 
 
 def _argument(op: ir.Operation, value: ir.Value) -> int | None:
@@ -158,8 +141,8 @@ def _argument(op: ir.Operation, value: ir.Value) -> int | None:
     return number if number is not None and isinstance(op.operands[number].type, ir.RankedTensorType) else None
 
 
-def _operand(op: ir.Operation, number: int, loops: Sequence[Index]) -> _Read:
-    return op.operands[number], apply_map((indexing_maps(op) or [])[number], loops)
+def _operand(op: ir.Operation, number: int, loops: Sequence[Index]) -> Element:
+    return Element(op.operands[number], apply_map((indexing_maps(op) or [])[number], loops))
 
 
 _Place: TypeAlias = tuple[Element, tuple[Index, int] | None, int]
@@ -179,7 +162,7 @@ def _subscript(indices: ir.Value, ids: Sequence[Index], number: int, size: int |
     if (place := found.place) is not None and place.extent == size:
         return place
     if [factor for _, factor in found.elements] != [1] or len(found.places) > 1:
-        return Element(*_moved(column, (*ids, ZERO))), None, 0
+        return moved(Element(column, (*ids, ZERO)))[-1], None, 0
     return found.elements[0][0], found.places[0] if found.places else None, found.number
 
 
@@ -248,22 +231,22 @@ def _chosen(op: ir.Operation) -> Update | None:
     condition, new, old = (
         None if each is None else _operand(op, each, loop_subscripts(op, loops)) for each in arguments
     )
-    if condition is None or new is None or old is None or old[1] != tuple(loops):
+    if condition is None or new is None or old is None or old.indices != tuple(loops):
         return None
-    found = Follower().element(*condition)
+    found = Follower().element(condition.value, condition.indices)
     span = _span(found) if isinstance(found, Choice) else None
     if span is None or span[0] not in loops:
         return None
     line, position, first, count = span
     axis = loops.index(line)
     row = _axis(line.axis, count)
-    rows, subscripts = _taken(*new, line, position, -first, count)
+    source = _taken(new, line, position, -first, count)
     by_axis = [*loops[:axis], row, *loops[axis + 1 :]]
-    order = _order([each if each.extent != 1 else ZERO for each in subscripts], by_axis)
+    order = _order([each if each.extent != 1 else ZERO for each in source.indices], by_axis)
     where = _places((position, (row, 1) if count > 1 else None, first), by_axis, axis)
     if order is None or where is None:
         return None
-    return Update(op, old[0], tuple(range(len(sizes))), axis, rows, order, count, where)
+    return Update(op, old.value, tuple(range(len(sizes))), axis, source.value, order, count, where)
 
 
 def _span(found: Choice) -> tuple[Index, Element, int, int] | None:
@@ -280,21 +263,19 @@ def _span(found: Choice) -> tuple[Index, Element, int, int] | None:
     return (low.places[0][0], low.elements[0][0], -low.number, count) if count > 0 else None
 
 
-def _taken(
-    value: ir.Value, subscripts: tuple[Index, ...], line: Index, position: Element, number: int, count: int
-) -> _Read:
+def _taken(place: Element, line: Index, position: Element, number: int, count: int) -> Element:
     """Returns the tensor that new rows are taken from, and its subscript along rows of an axis of this size.
 
     Raises UntraceableError where the row of an element is not that of its place.
     """
-    value, subscripts = _moved(value, subscripts)
-    op = graph.producer(value)
+    *_, place = moved(place)
+    op = graph.producer(place.value)
     extract = graph.producer(yielded(op)) if op is not None and is_elementwise(op) else None
     if op is None or extract is None or extract.name != "tensor.extract":
-        if count > 1 or line in subscripts:
+        if count > 1 or line in place.indices:
             raise UntraceableError
-        return value, subscripts
-    loops = loop_subscripts(op, subscripts)
+        return place
+    loops = loop_subscripts(op, place.indices)
     source, *places = extract.operands
     found = []
     for place, size in zip(places, build.static_sizes(source), strict=True):
@@ -305,26 +286,24 @@ def _taken(
             found.append(ZERO)
         elif index is not None and index.name == "arith.index_cast" and size == count:
             argument = _argument(op, index.operands[0])
-            if argument is None or not _is_row(*_operand(op, argument, loops), line, position, number, count):
+            if argument is None or not _is_row(_operand(op, argument, loops), line, position, number, count):
                 raise UntraceableError
             found.append(Index(line.axis, 1, count))
         else:
             raise UntraceableError
-    return source, tuple(found)
+    return Element(source, tuple(found))
 
 
-def _is_row(
-    value: ir.Value, subscripts: tuple[Index, ...], line: Index, position: Element, number: int, count: int
-) -> bool:
+def _is_row(place: Element, line: Index, position: Element, number: int, count: int) -> bool:
     """Returns whether an integer selects the row for each of `count` positions."""
     low, high = 0.0, count - 1.0
-    op = graph.producer(value)
+    op = graph.producer(place.value)
     if op is not None and is_elementwise(op) and len(op.operands) == 2:
         limits = _limits(op)
         if limits is not None:
             low, high = limits
-            value, subscripts = _operand(op, 0, loop_subscripts(op, subscripts))
-    found = Follower().element(value, subscripts)
+            place = _operand(op, 0, loop_subscripts(op, place.indices))
+    found = Follower().element(place.value, place.indices)
     return low <= 0 and high >= count - 1 and found == Sum(number, ((line, 1),), ((position, -1),))
 
 

@@ -13,7 +13,8 @@ from iree.compiler import ir
 
 from mxcomp.layout import RHS
 from mxcomp.layout.problem import Problem
-from mxcomp.matching.elements import Index, Leaf
+from mxcomp.matching.elements import Element, Index
+from mxcomp.matching.expressions import Leaf
 from mxcomp.matching.operands import NotOursError, Operand
 from mxcomp.matching.storage import Access
 from mxcomp.mlir import build, graph
@@ -41,7 +42,7 @@ def operand(op: ir.Operation, position: int, subscripts: tuple[Index, ...]) -> O
     """Returns that operand of a contraction, read at these subscripts."""
     source = _source(op.operands[position])
     assert source is not None
-    return Operand(Leaf(((source, subscripts),)), ACTIVATIONS, None)
+    return Operand(Leaf((Element(source, subscripts),)), ACTIVATIONS, None)
 
 
 def _source(value: ir.Value) -> ir.Value | None:

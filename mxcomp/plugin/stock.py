@@ -11,7 +11,7 @@ from mxcomp.errors import InputError
 from mxcomp.matching import quantiser
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.decision import decision_of
-from mxcomp.matching.elements import Leaf
+from mxcomp.matching.expressions import Leaf
 from mxcomp.matching.storage import storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.graph import location_text
@@ -78,10 +78,10 @@ def _quantiser(candidate: Candidate) -> set[ir.Operation]:
 
 def _in_rows(leaf: Leaf, strides: tuple[int, ...]) -> ir.Value | None:
     """Returns the first of a leaf's tensors that is [rows, K/32, 32] or [rows, K/32], with these strides of K."""
-    for value, subscripts in reversed(leaf.accesses):
-        inner = subscripts[1:]
+    for each in reversed(leaf.accesses):
+        first, *inner = each.indices
         if tuple(index.stride for index in inner) == strides and {"k", ""}.issuperset(index.axis for index in inner):
-            return value if subscripts[0].axis != "k" else None
+            return each.value if first.axis != "k" else None
     return None
 
 
