@@ -84,6 +84,7 @@ def numpy_engine(environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
     parser.addoption("--update-docs", action="store_true", help="write tables of the documentation that tests make")
+    parser.addoption("--part", metavar="K/N", help="of the slow tests every N-th, from the K-th on: of each kind some")
 
 
 LONG = (
@@ -115,6 +116,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     whole = not any("::" in argument for argument in config.args)
     if whole and (left := sorted(line for line in unused if line.split("::")[0] in files)):
         raise pytest.UsageError(f"test/slow.txt names no test: {', '.join(left)}")
+    if part := config.option.part:
+        first, step = map(int, part.split("/"))
+        items[:] = [item for item in items if item.get_closest_marker("slow")][first - 1 :: step]
 
 
 @pytest.hookimpl(wrapper=True)
