@@ -123,7 +123,7 @@ def _entry(op: ir.Operation, axes: Mapping[str, int | None], found: Attention | 
     """Returns the entry for the report."""
     names = {**_NAMES, "n": "heads", "d": "size", "v": "value_size"}
     sizes = {name: axes[axis] for axis, name in names.items() if axes.get(axis) is not None}
-    became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name}
+    became = {"reason": found} if isinstance(found, str) else {"ukernel": found.kernel.name, "note": found.note}
     return notes.outcome(op.location, {**sizes, **became})
 
 

@@ -113,6 +113,8 @@ class Attention:
     hides_finitely: bool = False
     """Whether the keys of a query count alike if all have a finite number added, which may be the lowest one."""
     few: Few | None = None
+    note: str = ""
+    """The work of another dispatch on keys or values first, and which ones need none."""
 
 
 def find(op: ir.Operation, target: Target) -> tuple[Mapping[str, int | None], Attention | str] | None:
@@ -123,7 +125,8 @@ def find(op: ir.Operation, target: Target) -> tuple[Mapping[str, int | None], At
         if form is None:
             return None
         axes = form.axes
-        return axes, _kernel(form, target)
+        found = _kernel(form, target)
+        return axes, replace(found, note=_kept_otherwise(found.operands[1:3]))
     except NotCoveredError as reason:
         return axes, str(reason)
 
@@ -409,6 +412,20 @@ class _Cached:
     scales: tuple[ir.Value, ...] = ()
     number: float = 1.0
     rest: tuple[ir.Value, ...] = ()
+
+
+def _kept_otherwise(cached: Sequence[ir.Value]) -> str:
+    """Returns what another dispatch does to keys or values in pages or of a narrow type, and which ones need none."""
+    few = f"in memory: expected at most {MOST_ROWS} queries, and"
+    for value in map(graph.look_through_views, cached):
+        while (op := graph.producer(value)) is not None and linalg_ops.is_elementwise(op):
+            if gathers.find(value) is not None:
+                return f"keys or values are gathered {few} pages of a multiple of {attention.COLUMNS} keys by one table"
+            given = [each for each in linalg_ops.inputs(op) if str(build.element(each)) != "i1"]
+            if any(build.is_narrow(build.element(each)) for each in given):
+                return f"keys or values are converted {few} fp8, MXFP8 or MXFP4 in blocks along a head"
+            value = graph.look_through_views(given[0]) if given else op.operands[-1]
+    return ""
 
 
 def _both_cached(form: Form, is_decode: bool) -> tuple[_Cached, _Cached]:

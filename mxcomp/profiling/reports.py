@@ -86,7 +86,8 @@ class Attention:
     """One attention that was kept as a single operation. Sizes are None where dynamic; `heads` are those of queries, in
     all batches.
 
-    `ukernel` is the kernel of ours that computes it, `reason` why it is left to IREE's.
+    `ukernel` is the kernel of ours that computes it, `reason` why it is left to IREE's, `note` why another dispatch
+    reads keys or values first.
     """
 
     location: str
@@ -98,6 +99,7 @@ class Attention:
     value_size: int | None = None
     ukernel: str | None = None
     reason: str | None = None
+    note: str = ""
 
 
 class Reported(msgspec.Struct):

@@ -94,7 +94,7 @@ def attention_lines(attentions: Sequence[Attention]) -> list[str]:
     """Returns how attention was compiled, with one line for layers that differ only in their numbers."""
     groups = Counter(
         (_NUMBER.sub("*", each.name) if each.name else short_location(each.location), _attention_sizes(each),
-         each.ukernel or f"left to IREE: {each.reason}")
+         "; ".join(filter(None, (each.ukernel, each.note))) or f"left to IREE: {each.reason}")
         for each in attentions
     )  # fmt: skip
     return [

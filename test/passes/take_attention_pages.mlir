@@ -10,6 +10,8 @@
 
 // Keys and values in pages of 16, found by the table: neither is gathered. Negative ids are from the end.
 
+// CHECK: note = "",
+// CHECK-SAME: note = "keys or values are gathered in memory: expected at most 32 queries, and pages of a multiple of 16 keys
 // CHECK-LABEL: util.func public @pages(
 // CHECK-SAME: %[[K:[a-z0-9]+]]: tensor<9x16x64xbf16>, %[[V:[a-z0-9]+]]: tensor<9x16x64xbf16>, %[[TABLE:[a-z0-9]+]]: tensor<2x4xi64>
 // CHECK-NOT: tensor.extract

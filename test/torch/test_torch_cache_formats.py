@@ -151,6 +151,7 @@ def check(case: Case) -> list[Launch]:
     program = mxcomp.torch.compile(model, calls[0])
     (attention,) = program.report.attentions
     assert attention.ukernel is not None, attention.reason
+    assert (attention.note == "") == (case.queries <= 32 and case.page % 16 == 0)
     with program.session() as session:
         for call in calls:
             (found,) = session.main(*map(as_numpy, call))
