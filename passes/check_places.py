@@ -117,7 +117,7 @@ def _inside(number: ir.Value, update: Update, length: int, row: ir.Value | None 
         factor = arith.ConstantOp(i64, places.step).result
         return arith.AddIOp(found, arith.MulIOp(row, factor).result).result
 
-    last = 0 if places.by_row else update.count - 1
+    last = 0 if places.by_row else (update.count.number or 1) - 1
     ends = [at(row, 0), at(row, last)] if last else [at(row, 0)]
     size = arith.ConstantOp(i64, length).result
     # As unsigned numbers, negative ones are the largest.

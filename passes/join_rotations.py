@@ -48,7 +48,7 @@ from mxcomp.ukernels.rows import Rows
 OPTIONS = ("reference",)
 
 _VIEWS = (*graph.RESHAPES, "tensor.extract_slice")
-FORMS = (*graph.RESHAPES, "util.optimization_barrier")
+FORMS = (*graph.RESHAPES, "util.optimization_barrier", "flow.tensor.tie_shape")
 """Operations that only give rows another form, or hold them."""
 _CONCAT = "tensor.concat"
 _FEW = 2**16
@@ -187,6 +187,7 @@ def _fuse(roots: list[ir.Operation]) -> bool:
         if all(map(last.is_before_in_block, behind)) and elementwise.fits([*results, op.results[0]]):
             results.append(op.results[0])
     _store_tables(results)
+    _free_sizes(results)
     writer = _writer(results)
     unused = [*results, *([] if writer is None else writer.operands)]
     with standing.named(last, "rotation", "rotation"), ir.InsertionPoint(last if writer is None else region_of(writer)):
@@ -195,6 +196,14 @@ def _fuse(roots: list[ir.Operation]) -> bool:
         result.replace_all_uses_with(value)
     graph.erase_unused(unused)
     return True
+
+
+def _free_sizes(results: Sequence[ir.Value]) -> None:
+    """Asks what results are computed from for their dynamic sizes, so that results may be computed later."""
+    sizes = Sizes()
+    for op in [op for value in results for op in graph.readers(value, graph.RESHAPES) if op.name == "tensor.dim"]:
+        with ir.InsertionPoint(op), op.location:
+            graph.replace(op, sizes.of_index(op.results[0]).build())
 
 
 def _writer(results: Sequence[ir.Value]) -> ir.Operation | None:
@@ -208,10 +217,9 @@ def _writer(results: Sequence[ir.Value]) -> ir.Operation | None:
     behind = (graph.in_block(user, region.block) for value in others for user in users[value])
     is_alone = set(new) == set(results) - {*others} and len(new) == len(set(new)) and bool(others)
     is_alike = not rows.format and rows.element == str(build.element(results[0]))
-    is_static = not any(None in build.static_sizes(value) for value in results)
     is_whole = rows.size % (build.static_sizes(results[0])[-1] or 1) == 0
     is_behind = region.block == results[0].owner.operation.block and all(map(region.is_before_in_block, behind))
-    return writer if is_alone and is_alike and is_static and is_whole and is_behind else None
+    return writer if is_alone and is_alike and is_whole and is_behind else None
 
 
 def _written(writer: ir.Operation, results: list[ir.Value]) -> list[ir.Value]:

@@ -39,7 +39,7 @@ from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.attributes import ROWS
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
 from mxcomp.options import Options
-from mxcomp.packing import block_quantiser, standing
+from mxcomp.packing import block_quantiser, elementwise, standing
 from mxcomp.target import Target
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.rows import Rows
@@ -132,13 +132,18 @@ def _kernel(update: Update) -> Rows | None:
     if size < 2 or math.prod(shape) * element.width // 8 > MOST_BYTES:
         return None
     return Rows(
-        groups, length, update.count, size, str(element), element.width, math.prod(table.shape),
+        groups, length, update.count.number or 0, size, str(element), element.width, math.prod(table.shape),
         ir.IntegerType(table.element_type).width, groups // places.sequences, places.by_row, places.step, places.number,
     )  # fmt: skip
 
 
 def _shared_out(kernel: Rows, target: Target) -> Rows:
-    """Returns the kernel with about as many workgroups as are fast, each of which has as many rows."""
+    """Returns the kernel with about as many workgroups as are fast, each of which has as many rows.
+
+    Of a dynamic number of rows it has one for each.
+    """
+    if not kernel.rows:
+        return kernel
     rows = kernel.groups * kernel.rows
     fast = min(_FOR_EACH_CU * target.cus, rows)
     counts = (count for count in range(1, rows + 1) if rows % count == 0)
@@ -188,7 +193,8 @@ def _next(rest: list[ir.Operation], target: Target) -> _Found | None:
 def _may_wait(update: Update, other: Update) -> bool:
     """Returns whether an update may be delayed to a later one at the same positions, and what is made of it as well."""
     block = other.op.block
-    if update.places != other.places or update.op.block != block or update.cache == other.cache:
+    is_alike = update.places == other.places and update.count == other.count
+    if not is_alike or update.op.block != block or update.cache == other.cache:
         return False
     if len(block.region.blocks) > 1:
         return False
@@ -228,13 +234,11 @@ def _replace(same: Sequence[_Found], target: Target) -> None:
     written = [update for of, _ in same for update in of]
     last = written[-1].op
     with ir.InsertionPoint(last), last.location:
-        kinds, shape = kernel.result_types, [kernel.workgroups, kernel.own]
+        kinds, shared = kernel.result_types, [kernel.shared] * len(same)
         caches = [build.reshaped(update.cache, kind.shape) for update, kind in zip(written, kinds, strict=True)]
-        operands = [*(build.reshaped(_rows(of[0]), shape) for of, _ in same), build.flat(written[0].places.table)]
+        operands = [*(_rows(of[0], kernel) for of, _ in same), build.flat(written[0].places.table)]
         with standing.named(last, "cache", "rows"):
-            made = standing.dispatch(
-                kernel, operands, kinds, kernel.threads, caches, [()] * len(kinds), shared=len(same)
-            )
+            made = standing.dispatch(kernel, operands, kinds, kernel.threads, caches, [()] * len(kinds), shared=shared)
         standing.placeholder(made[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))
         for op in reversed(_early(written, last)):
             op.move_after(last)
@@ -242,15 +246,26 @@ def _replace(same: Sequence[_Found], target: Target) -> None:
             _use(update, value)
 
 
-def _rows(update: Update) -> ir.Value:
-    """Returns new rows, contiguous, in the order of a cache."""
+def _rows(update: Update, kernel: Rows) -> ir.Value:
+    """Returns new rows, contiguous, in the order of a cache, as the kernel takes them."""
     value, order = update.rows, list(update.rows_order)
     sizes = build.static_sizes(value)
     if order != sorted(order):
         whole = [i for i, size in enumerate(sizes) if size == 1] + order
         kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
-        return build.flat(build.transpose(value, build.empty(kind), whole))
-    return build.flat(_in_memory(value))
+        value = build.transpose(value, build.empty(kind, [] if kernel.rows else [update.count.build()]), whole)
+    if kernel.rows:
+        return build.reshaped(_in_memory(value), [kernel.workgroups, kernel.own])
+    return build.tie_shape(_by_row(value), [elementwise.limited(update.count.build(), [value])])
+
+
+def _by_row(value: ir.Value) -> ir.Value:
+    """Returns new rows of a dynamic number as groups, if there are several, rows, and their elements."""
+    sizes = build.static_sizes(value)
+    row = sizes.index(None)
+    before, after = list(range(row)), list(range(row + 1, len(sizes)))
+    parts = [before, [row], after] if math.prod(size or 0 for size in sizes[:row]) > 1 else [[*before, row], after]
+    return value if len(parts) == len(sizes) else build.collapse(value, parts)
 
 
 def _use(update: Update, written: ir.Value) -> None:

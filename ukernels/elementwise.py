@@ -143,11 +143,22 @@ class Elementwise:
         rows: Rows, place: Sequence[Index], shape: Sequence[int], table: ir.Value
     ) -> tuple[list[Index | int], ir.Value]:
         """Returns the place in a cache of an element of its new rows, and whether there is one."""
-        number = Index.of(0)
-        for each, size in zip(place, shape, strict=True):
-            number = number * size + each
-        row, column = (number // rows.size).here, number % rows.size
-        group = (row // rows.rows).here
-        at = rows.place(table, group, row % rows.rows).here
+        if rows.rows:
+            number = _joined(place, shape)
+            of_row, column = (number // rows.size).here, number % rows.size
+            group, row = (of_row // rows.rows).here, of_row % rows.rows
+        else:
+            axis = list(shape).index(build.DYNAMIC)
+            group, row = _joined(place[:axis], shape[:axis]).here, place[axis]
+            column = _joined(place[axis + 1 :], shape[axis + 1 :])
+        at = rows.place(table, group, row).here
         is_here = at < rows.length
         return [group, select(is_here, at, 0), column], is_here
+
+
+def _joined(place: Sequence[Index], shape: Sequence[int]) -> Index:
+    """Returns the number of an element by its place."""
+    number = Index.of(0)
+    for each, size in zip(place, shape, strict=True):
+        number = number * size + each
+    return number

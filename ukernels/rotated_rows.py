@@ -15,7 +15,7 @@ from iree.compiler import ir
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.builder import Index, Values
-from mxcomp.ukernels.rows import Rows
+from mxcomp.ukernels.rows import Row, Rows
 from mxcomp.ukernels.waves import LANES, MOST_THREADS
 
 _ALIGNMENT = 16
@@ -104,8 +104,11 @@ class RotatedRows(Rows):
         for number, row in enumerate(new):
             turned = (thread + (self.threads - number * LANES)) % self.threads
             own = caches[number * count :][:count]
-            made += self._with_pieces(turned, workgroup, 1, [row], [], table, own, _ALIGNMENT)
+            made += self._with_pieces(turned, 1, partial(self._piece, workgroup), [row], table, own, _ALIGNMENT)
         return made
+
+    def _piece(self, workgroup: Index, item: Index) -> Row:
+        return workgroup, Index.of(0), [item * self.piece]
 
     @staticmethod
     def _row(element: Element, taken: Values, first: Index, number: Index) -> ir.Value:

@@ -2,7 +2,7 @@
 
 A cache is groups of places for rows, such as the heads of sequences. A workgroup has so many rows, and the whole cache:
 where its rows go only the program knows. Its threads store pieces of them. Of a place beyond the cache nothing is
-written.
+written. Of a dynamic number of rows a workgroup has one of each group.
 
 Rows may be quantised as they are written: a piece is a block then, whose elements and scale are bytes of two caches.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from iree.compiler import ir
 
@@ -25,6 +26,9 @@ _PIECE = 16
 """The largest number of bytes that a lane stores at once."""
 _THREADS = 256
 
+Row: TypeAlias = tuple[Index, Index, list[Index]]
+"""A group, the number of one of its new rows, and where a piece of that begins in a buffer."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -33,7 +37,7 @@ class Rows:
     Attributes:
         groups: Of places, in all batches.
         length: Places of a group.
-        rows: New ones of each group.
+        rows: New ones of each group; 0: a dynamic number.
         size: Elements of a new row.
         element: Their type.
         bits: Of an element.
@@ -89,7 +93,12 @@ class Rows:
     @property
     def own(self) -> int:
         """Elements of the new rows of one cache that a workgroup has."""
-        return self.groups * self.rows // self.workgroups * self.size
+        return self.groups * (self.rows or 1) // self.workgroups * self.size
+
+    @property
+    def shared(self) -> int:
+        """The dimension of new rows that workgroups have parts of."""
+        return 0 if self.rows or self.groups == 1 else 1
 
     @property
     def threads(self) -> int:
@@ -98,7 +107,8 @@ class Rows:
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         """A workgroup's new rows of each cache, contiguous, and integers."""
-        new = build.tensor_type([1, self.own], self.element)
+        shape = [self.groups, 1, self.size] if self.shared else [1, self.own]
+        new = build.tensor_type(shape, self.element)
         return [*[new] * self.caches, build.tensor_type([self.table], f"i{self.table_bits}")]
 
     @property
@@ -111,7 +121,9 @@ class Rows:
         kinds = [*self.inputs, *self.result_types]
 
         def write(workgroup: Index, given: Values, threads: Threads) -> None:
-            buffers = [builder.whole_buffer(each, [None, 1][-each.type.rank :]) for each in given[: len(self.inputs)]]
+            buffers = [
+                builder.whole_buffer(each, [None] * (each.type.rank - 1) + [1]) for each in given[: len(self.inputs)]
+            ]
             threads.keep(self._by_thread(threads.number, workgroup, buffers, threads.outs))
 
         return standing.module(
@@ -122,24 +134,32 @@ class Rows:
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns caches with a thread's pieces of rows."""
         *new, table = buffers
-        count = self.own // self.size
-        return self._with_pieces(thread, workgroup * count, count, new, [Index.of(0)], table, outs)
+        count, lanes = self.own // self.size, self.size // self.piece
+
+        def row(item: Index) -> Row:
+            if self.rows:
+                number = (workgroup * count + item // lanes).here
+                return number // self.rows, number % self.rows, [Index.of(0), item * self.piece]
+            group = (item // lanes).here
+            return group, workgroup, [*[group] * self.shared, Index.of(0), item % lanes * self.piece]
+
+        return self._with_pieces(thread, count, row, new, table, outs)
 
     def _with_pieces(
-        self, thread: Index, first: Index, count: int, new: Values, of: Sequence[Index], table: ir.Value, outs: Values,
+        self, thread: Index, count: int, row: Callable[[Index], Row], new: Values, table: ir.Value, outs: Values,
         alignment: int | None = None,
     ) -> Values:  # fmt: skip
-        """Returns caches with a thread's pieces of so many rows, the `first` of which is that of buffers at `of`."""
+        """Returns caches with a thread's pieces of so many rows; `row` says which one a piece is of."""
         lanes = self.size // self.piece
         widths = [size // lanes for size, _ in self.stored] * len(new)
 
         def put(item: Index, caches: Values) -> list[Values]:
-            number, piece = (first + item // lanes).here, item % lanes
-            group = (number // self.rows).here
-            place = self.place(table, group, number % self.rows).here
+            group, number, start = row(item)
+            group, piece = group.here, item % lanes
+            place = self.place(table, group, number).here
             is_here = place < self.length
             at = [group, builder.select(is_here, place, 0)]
-            values = [load for each in new for load in self.made(each, [*of, item * self.piece], alignment)]
+            values = [load for each in new for load in self.made(each, start, alignment)]
 
             def stored(cache: ir.Value, width: int, value: ir.Value) -> ir.Value:
                 return builder.inserted(cache, [*at, piece * width], width, lambda: value)

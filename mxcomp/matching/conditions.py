@@ -18,15 +18,16 @@ import numpy as np
 from iree.compiler import ir
 
 from mxcomp.matching.elements import ZERO, Element, Index
+from mxcomp.matching.sizes import Size
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum of a number and multiples of subscripts and elements. As a condition: it is at least 0."""
+    """A sum of a number and multiples of subscripts, elements and sizes. As a condition: it is at least 0."""
 
     number: int
     places: tuple[tuple[Index, int], ...] = ()
-    elements: tuple[tuple[Element, int], ...] = ()
+    elements: tuple[tuple[Element | Size, int], ...] = ()
 
     def plus(self, other: Sum, times: int = 1) -> Sum:
         places, elements = dict(self.places), dict(self.elements)
@@ -44,6 +45,11 @@ class Sum:
         return Sum(0).plus(self, factor)
 
     @property
+    def element(self) -> tuple[Element | Size | None, int]:
+        """The only element or size of it, and its factor; None and 0 where there is none or several."""
+        return self.elements[0] if len(self.elements) == 1 else (None, 0)
+
+    @property
     def place(self) -> Index | None:
         """The subscript that it equals; None for other sums."""
         if self == Sum(0):
@@ -59,7 +65,8 @@ class Sum:
             if to is None:
                 return None
             found = found.plus(to, factor)
-        is_moved = any(index.axis in axes for element, _ in self.elements for index in element.indices)
+        places_of = [element.indices for element, _ in self.elements if isinstance(element, Element)]
+        is_moved = any(index.axis in axes for indices in places_of for index in indices)
         return None if is_moved else found
 
     @property

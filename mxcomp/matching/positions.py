@@ -22,7 +22,7 @@ from iree.compiler import ir
 from mxcomp.matching.conditions import Choice, Some, Sum, Value, choice, result, turned
 from mxcomp.matching.elements import Element, Index, UntraceableError, loop_subscripts
 from mxcomp.matching.following import KEY, Following, reduction
-from mxcomp.matching.sizes import Size, Sizes, concatenated
+from mxcomp.matching.sizes import OF_DIMENSION, Size, Sizes, concatenated
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, loop_sizes, reassociation, yielded
 
@@ -93,7 +93,8 @@ def _bound(condition: Sum) -> tuple[bool, Bound] | None:
     if of_key not in ([1], [-1]) or len(of_query) + 1 != len(condition.places) or len(condition.elements) > 1:
         return None
     sign = -of_key[0]
-    known = [(element, by) for element, by in condition.elements if not _is_of(element, (_QUERY, _KEY))]
+    elements = [(element, by) for element, by in condition.elements if isinstance(element, Element)]
+    known = [(element, by) for element, by in elements if not _is_of(element, (_QUERY, _KEY))]
     signs = [by * sign for by in of_query], [by * sign for _, by in known]
     if len(known) != len(condition.elements) or signs[0] not in ([], [1]) or signs[1] not in ([], [1]):
         return None
@@ -190,6 +191,7 @@ class Follower(Following[Value]):
     def __init__(self, above_0: Size | None = None) -> None:
         super().__init__()
         self._above_0 = above_0
+        self._sizes = Sizes()
 
     def of_element(self, place: Element, found: Value | None) -> Value | None:
         kind = str(build.element(place.value))
@@ -199,6 +201,9 @@ class Follower(Following[Value]):
 
     def outside(self, value: ir.Value) -> Value | None:
         op = graph.producer(value)
+        if op is not None and op.name in OF_DIMENSION:
+            size = self._sizes.of_index(value)
+            return Sum(0, (), ((size, 1),)) if size.roots else Sum(int(size.factor))
         if op is None or not op.name.startswith("arith.") or isinstance(value.type, ir.RankedTensorType):
             return None
         return _of_scalars(op, [self.outside(each) for each in op.operands])

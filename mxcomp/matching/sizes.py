@@ -51,6 +51,7 @@ class Root:
 
 
 _OF_VIEW = "hal.buffer_view.dim"
+OF_DIMENSION = ("tensor.dim", _OF_VIEW)
 FUNCTIONS = ("util.func", "func.func")
 
 
@@ -79,6 +80,11 @@ class Size:
     def __str__(self) -> str:
         factors = [] if self.factor == 1 and self.roots else [str(self.factor)]
         return " * ".join([*factors, *map(str, self.roots)])
+
+    @property
+    def number(self) -> int | None:
+        """Returns what it is, if it depends on no root."""
+        return None if self.roots else int(self.factor)
 
     @property
     def is_known(self) -> bool:
@@ -208,7 +214,7 @@ class Sizes:
         return self._sums[value]
 
     def _summed(self, op: ir.Operation) -> _Sum | None:
-        if op.name in ("tensor.dim", _OF_VIEW):
+        if op.name in OF_DIMENSION:
             return _Sum(0, self.of_index(op.results[0]))
         test = graph.producer(op.operands[0], "arith.cmpi") if op.name == _SELECT else None
         if test is not None and ir.IntegerAttr(test.attributes["predicate"]).value == _LESS:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -22,6 +23,7 @@ from mxcomp.matching.conditions import Choice, Sum
 from mxcomp.matching.elements import RESHAPES, ZERO, Element, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Follower
+from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 
@@ -54,7 +56,7 @@ class Update:
         axis: That of the cache which places are counted in.
         rows: New ones.
         rows_order: Their dimensions, without those of size 1, as the cache has them.
-        count: Rows for each part of the cache.
+        count: Rows for each part of the cache; may be dynamic where a choice writes them.
         places: Where they go.
     """
 
@@ -64,12 +66,12 @@ class Update:
     axis: int
     rows: ir.Value
     rows_order: tuple[int, ...]
-    count: int
+    count: Size
     places: Places
 
 
 def find(op: ir.Operation) -> Update | None:
-    """Returns the update that an operation is; None for any other, and where sizes are dynamic."""
+    """Returns the update that an operation is; None for any other, and where its sizes, or a scatter's, are dynamic."""
     if any(None in build.static_sizes(value) for value in (*op.operands, *op.results)):
         return None
     try:
@@ -112,7 +114,7 @@ def _scattered(op: ir.Operation) -> Update | None:
     where, rows_order = _places(place, by_axis, order[axis]), _order(source.indices, by_axis)
     if where is None or rows_order is None:
         return None
-    return Update(op, cache, order, order[axis], source.value, rows_order, row.extent or 1, where)
+    return Update(op, cache, order, order[axis], source.value, rows_order, Size(Fraction(row.extent or 1)), where)
 
 
 def _free(row: Element, loops: Mapping[int, Index]) -> list[Index]:
@@ -161,9 +163,10 @@ def _subscript(indices: ir.Value, ids: Sequence[Index], number: int, size: int |
         raise UntraceableError
     if (place := found.place) is not None and place.extent == size:
         return place
-    if [factor for _, factor in found.elements] != [1] or len(found.places) > 1:
+    element, by = found.element
+    if not isinstance(element, Element) or by != 1 or len(found.places) > 1:
         return moved(Element(column, (*ids, ZERO)))[-1], None, 0
-    return found.elements[0][0], found.places[0] if found.places else None, found.number
+    return element, found.places[0] if found.places else None, found.number
 
 
 def _places(place: _Place, loops: list[Index], axis: int) -> Places | None:
@@ -239,17 +242,17 @@ def _chosen(op: ir.Operation) -> Update | None:
         return None
     line, position, first, count = span
     axis = loops.index(line)
-    row = _axis(line.axis, count)
+    row = _axis(line.axis, count.number)
     source = _taken(new, line, position, -first, count)
     by_axis = [*loops[:axis], row, *loops[axis + 1 :]]
     order = _order([each if each.extent != 1 else ZERO for each in source.indices], by_axis)
-    where = _places((position, (row, 1) if count > 1 else None, first), by_axis, axis)
+    where = _places((position, (row, 1) if row.axis else None, first), by_axis, axis)
     if order is None or where is None:
         return None
     return Update(op, old.value, tuple(range(len(sizes))), axis, source.value, order, count, where)
 
 
-def _span(found: Choice) -> tuple[Index, Element, int, int] | None:
+def _span(found: Choice) -> tuple[Index, Element, int, Size] | None:
     """Returns an axis, an integer, the offset from it where a condition begins to hold, and the length."""
     sums = [each for each in found.conditions if isinstance(each, Sum)]
     if not found.is_plain or found.or_for_none or len(sums) != 2 or len(found.conditions) != 2:
@@ -257,13 +260,23 @@ def _span(found: Choice) -> tuple[Index, Element, int, int] | None:
     low, high = sorted(sums, key=lambda each: [-factor for _, factor in each.places])
     if len(low.places) != 1 or low.places[0][1] != 1 or high.places != ((low.places[0][0], -1),):
         return None
-    if len(low.elements) != 1 or low.elements[0][1] != -1 or high.elements != ((low.elements[0][0], 1),):
+    element, by = low.element
+    count = _size(low.plus(high).plus(Sum(1)))
+    if not isinstance(element, Element) or by != -1 or count is None:
         return None
-    count = low.number + high.number + 1
-    return (low.places[0][0], low.elements[0][0], -low.number, count) if count > 0 else None
+    return low.places[0][0], element, -low.number, count
 
 
-def _taken(place: Element, line: Index, position: Element, number: int, count: int) -> Element:
+def _size(found: Sum) -> Size | None:
+    """Returns a sum that is a number above 0, or a dynamic size; None for others."""
+    if not found.elements and not found.places:
+        return Size(Fraction(found.number)) if found.number > 0 else None
+    size, by = found.element
+    is_alone = isinstance(size, Size) and (found.number, found.places, by) == (0, (), 1)
+    return size if isinstance(size, Size) and is_alone and size.factor.denominator == 1 else None
+
+
+def _taken(place: Element, line: Index, position: Element, number: int, count: Size) -> Element:
     """Returns the tensor that new rows are taken from, and its subscript along rows of an axis of this size.
 
     Raises UntraceableError where the row of an element is not that of its place.
@@ -272,55 +285,55 @@ def _taken(place: Element, line: Index, position: Element, number: int, count: i
     op = graph.producer(place.value)
     extract = graph.producer(yielded(op)) if op is not None and is_elementwise(op) else None
     if op is None or extract is None or extract.name != "tensor.extract":
-        if count > 1 or line in place.indices:
+        if count.number != 1 or line in place.indices:
             raise UntraceableError
         return place
     loops = loop_subscripts(op, place.indices)
     source, *places = extract.operands
     found = []
-    for place, size in zip(places, build.static_sizes(source), strict=True):
-        index = graph.producer(place)
+    for dim, (at, size) in enumerate(zip(places, build.static_sizes(source), strict=True)):
+        index = graph.producer(at)
         if index is not None and index.name == "linalg.index":
             found.append(loops[ir.IntegerAttr(index.attributes["dim"]).value])
+            if found[-1].extent != size:
+                raise UntraceableError
         elif size == 1:
             found.append(ZERO)
-        elif index is not None and index.name == "arith.index_cast" and size == count:
+        elif index is not None and index.name == "arith.index_cast" and Sizes().of(source, dim) == count:
             argument = _argument(op, index.operands[0])
             if argument is None or not _is_row(_operand(op, argument, loops), line, position, number, count):
                 raise UntraceableError
-            found.append(Index(line.axis, 1, count))
+            found.append(Index(line.axis, 1, count.number))
         else:
             raise UntraceableError
     return Element(source, tuple(found))
 
 
-def _is_row(place: Element, line: Index, position: Element, number: int, count: int) -> bool:
+def _is_row(place: Element, line: Index, position: Element, number: int, count: Size) -> bool:
     """Returns whether an integer selects the row for each of `count` positions."""
-    low, high = 0.0, count - 1.0
-    op = graph.producer(place.value)
-    if op is not None and is_elementwise(op) and len(op.operands) == 2:
-        limits = _limits(op)
-        if limits is not None:
-            low, high = limits
-            place = _operand(op, 0, loop_subscripts(op, place.indices))
-    found = Follower().element(place.value, place.indices)
-    return low <= 0 and high >= count - 1 and found == Sum(number, ((line, 1),), ((position, -1),))
+    last = Sum(-1, (), ((count, 1),)) if count.roots else Sum(int(count.factor) - 1)
+    op, follower = graph.producer(place.value), Follower()
+    if op is not None and is_elementwise(op) and len(op.operands) == 2 and _keeps(op, last, follower):
+        place = _operand(op, 0, loop_subscripts(op, place.indices))
+    return follower.element(place.value, place.indices) == Sum(number, ((line, 1),), ((position, -1),))
 
 
-_BOUNDS: Mapping[str, Callable[[float, float], float]] = {"arith.maxsi": max, "arith.minsi": min}
-
-
-def _limits(op: ir.Operation) -> tuple[float, float] | None:
-    """Returns the least and the largest result of a body for its argument, or None if it computes anything else."""
+def _keeps(op: ir.Operation, last: Sum, follower: Follower) -> bool:
+    """Returns whether a body limits its argument, but returns what is from 0 to `last` as it is."""
     *body, end = op.regions[0].blocks[0].operations
-    value, low, high = op.regions[0].blocks[0].arguments[0], -math.inf, math.inf
-    for view in body:
-        inner = view.operation
+    value = op.regions[0].blocks[0].arguments[0]
+    for inner in (view.operation for view in body):
         if inner.name == "arith.constant":
             continue
-        bound = graph.number(inner.operands[1]) if inner.name in _BOUNDS else None
-        if bound is None or inner.operands[0] != value:
-            return None
-        low, high = (_BOUNDS[inner.name](limit, bound) for limit in (low, high))
+        bound = follower.outside(inner.operands[1]) if inner.name in _LIMITS and inner.operands[0] == value else None
+        if not isinstance(bound, Sum) or not _LIMITS[inner.name](bound, last).holds:
+            return False
         value = inner.results[0]
-    return (low, high) if end.operands[0] == value else None
+    return bool(end.operands[0] == value)
+
+
+_LIMITS: Mapping[str, Callable[[Sum, Sum], Sum]] = {
+    "arith.maxsi": lambda bound, last: bound.times(-1),
+    "arith.minsi": lambda bound, last: bound.plus(last, -1),
+}
+"""Functions of a bound and the last number; an operation keeps all from 0 to that where the result is at least 0."""

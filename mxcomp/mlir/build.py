@@ -70,6 +70,10 @@ def as_index(value: ir.Value) -> ir.Value:
 
 
 def dim(value: ir.Value, index: int) -> ir.Value:
+    """Returns the size of a dimension: `tensor.dim`, or what the tensor is known to have."""
+    op = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if op is not None and op.name == "flow.tensor.tie_shape" and (sizes := static_sizes(value))[index] is None:
+        return op.operands[1 + sizes[:index].count(None)]
     return tensor.DimOp(value, constant_index(index)).result
 
 

@@ -279,7 +279,10 @@ def erase_dead(op: ir.Operation) -> None:
             erase_dead(init)
 
 
-PURE = ("linalg.", "tensor.", "iree_tensor_ext.bitcast", "arith.constant", "arith.select", "util.optimization_barrier")
+PURE = (
+    "linalg.", "tensor.", "iree_tensor_ext.bitcast", "flow.tensor.tie_shape", "arith.constant", "arith.select",
+    "util.optimization_barrier",
+)  # fmt: skip
 """Beginnings of the names of operations without side effects."""
 
 

@@ -54,7 +54,7 @@ def fused(
         [_shape(each) for each in values],
     )
     taken, size = [*(_flat(leaf) for leaf in leaves), *table], _dynamic(values)
-    sizes = [] if size is None or not size.roots else [_limited(size.build(), values)]
+    sizes = [] if size is None or not size.roots else [limited(size.build(), values)]
     kinds = [build.tensor_type(shape, build.element(values[0])) for shape in shapes]
     kernel = Elementwise(
         tuple(ir.RankedTensorType(each.type) for each in taken), tuple(kinds), Elementwise.dimensions(shapes, width),
@@ -93,7 +93,7 @@ def _flat(leaf: ir.Value) -> ir.Value:
     if not _is_dynamic(leaf):
         return build.flat(leaf)
     (size,), each = build.dynamic_sizes(leaf), _of_each(leaf)
-    count = build.times(_limited(size, [leaf]), each)
+    count = build.times(limited(size, [leaf]), each)
     return build.tie_shape(build.flat(leaf), [assume(count, Range(0, _most([leaf]) * each))])
 
 
@@ -107,11 +107,11 @@ def _most(tensors: Sequence[ir.Value]) -> int:
     return min(MOST_BYTES * 8 // (_of_each(each) * build.element(each).width) for each in tensors)
 
 
-def _limited(size: ir.Value, tensors: Sequence[ir.Value]) -> ir.Value:
+def limited(size: ir.Value, tensors: Sequence[ir.Value]) -> ir.Value:
     """Returns a dynamic size of tensors, asserted to be one for which buffers have room."""
     most = _most(tensors)
     fits = arith.CmpIOp(arith.CmpIPredicate.ule, size, build.constant_index(most)).result
-    cf.AssertOp(fits, f"mxcomp: sizes of what is rotated must be at most {most}")
+    cf.AssertOp(fits, f"mxcomp: sizes of what is rotated, or written to caches, must be at most {most}")
     return assume(size, Range(0, most))
 
 

@@ -66,13 +66,13 @@ def dispatch(
     llvm_func_attrs: Mapping[str, str] | None = None,
     tile: Sequence[int] = (),
     sizes: Sequence[ir.Value] = (),
-    shared: int = 0,
+    shared: Sequence[int] = (),
 ) -> list[ir.Value]:
     """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
 
     It is that of the dimension `along` of results, or of several, which each result may have in other places; () is a
     result of which all have the whole. A workgroup takes as much of these as `tile` says, by default one. Of the first
-    `shared` operands it gets a part, too. `sizes` are the dynamic ones of each result.
+    operands it gets a part, too: along the dimensions `shared`. `sizes` are the ones of each dynamic result.
 
     `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
     told of the function.
@@ -81,7 +81,8 @@ def dispatch(
     if graph.producer(graph.look_through(first, (*graph.VIEWS, *BITCASTS)), _REGION) is None:
         # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(first), *others]
-    with build.dispatch_region(results, [*sizes] * len(results)) as region:
+    dynamic = [result for result in results if not result.has_static_shape]
+    with build.dispatch_region(results, [*sizes] * len(dynamic)) as region:
         pairs = zip(inits or [None] * len(results), results, strict=True)
         inits = [build.zero_filled(result, sizes) if init is None else init for init, result in pairs]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]
@@ -89,9 +90,10 @@ def dispatch(
         outer = (0,) if shared else max(each, key=len)
         inner = [result.rank - len(places) for result, places in zip(results, each, strict=True)]
         first = len(outer) + sum(inner)
-        taken = [[0] * (i < shared) for i in range(len(ranks))]
-        own = [rank - len(dims) for rank, dims in zip(ranks, taken, strict=True)]
-        taken = [[*outer, *dims] for outer, dims in zip(taken, _consecutive(own, first), strict=True)]
+        own = [rank - (i < len(shared)) for i, rank in enumerate(ranks)]
+        taken = _consecutive(own, first)
+        for dims, place in zip(taken, shared, strict=False):
+            dims.insert(place, 0)
         made = _consecutive(inner, len(outer))
         for dims, places in zip(made, each, strict=True):
             for place, number in sorted(zip(places, count(), strict=False)):

@@ -307,7 +307,7 @@ util.func public @odd(%x: tensor<16x4096x6xf32>) -> tensor<16x4096x6xf32> {
 // CHECK: math.sin
 // CHECK: math.cos
 // CHECK: flow.return
-// CHECK: cf.assert %{{.+}}, "mxcomp: sizes of what is rotated must be at most 8388607"
+// CHECK: cf.assert %{{.+}}, "mxcomp: sizes of what is rotated, or written to caches, must be at most 8388607"
 // CHECK: util.assume.int %{{.+}}<umin = 0, umax = 8388607> : index
 // CHECK: flow.dispatch.region -> (tensor<?x64xf32>{%{{.+}}})
 // CHECK: "mx_elementwise_Dx64"

@@ -23,6 +23,7 @@ Tensor: TypeAlias = torch.Tensor
 Write: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 GENERATOR = torch.Generator().manual_seed(0)
+DIM = torch.export.Dim("rows", min=2, max=4096)
 
 
 def chosen(cache: Tensor, rows: Tensor, at: Tensor) -> Tensor:
@@ -91,21 +92,25 @@ class Caches(torch.nn.Module):
 
 
 def check(
-    writes: Sequence[Write], sizes: Sequence[int], rows: int, calls: Sequence[Sequence[int]], dtype: torch.dtype
-) -> Program:
-    """Compares calls, each of which is given what the one before has returned."""
+    writes: Sequence[Write], sizes: Sequence[int], rows: int | Sequence[int], calls: Sequence[Sequence[int]],
+    dtype: torch.dtype,
+) -> Program:  # fmt: skip
+    """Compares calls, each of which is given what the one before has returned; with a dynamic number of rows, those of
+    each call."""
     batch, heads, _, size = sizes
     model = Caches(*writes)
     caches = tuple(torch.randn(*sizes, generator=GENERATOR).to(dtype) for _ in writes)
+    counts = [rows] * len(calls) if isinstance(rows, int) else rows
 
-    def inputs(at: Sequence[int]) -> tuple[Tensor, Tensor]:
-        return torch.tensor(at), torch.randn(batch, heads, rows, size, generator=GENERATOR).to(dtype)
+    def inputs(at: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+        return torch.tensor(at), torch.randn(batch, heads, count, size, generator=GENERATOR).to(dtype)
 
-    program = mxcomp.torch.compile(model, (*inputs(calls[0]), *caches))
+    dynamic = None if isinstance(rows, int) else {"at": None, "rows": {2: DIM}, "caches": (None,) * len(caches)}
+    program = mxcomp.torch.compile(model, (*inputs(calls[0], counts[0]), *caches), dynamic_shapes=dynamic)
     first = given = [as_numpy(cache) for cache in caches]
     before = [cache.copy() for cache in first]
-    for at in calls:
-        arguments = inputs(at)
+    for at, count in zip(calls, counts, strict=True):
+        arguments = inputs(at, count)
         *given, sums = program.run(*map(as_numpy, arguments), *given)
         *caches, expected = model(*arguments, *caches)
         for found, cache in zip(given, caches, strict=True):
@@ -146,6 +151,43 @@ def test_rows_of_sequences() -> None:
 def test_several_rows_in_pages() -> None:
     program = check((paged_rows,), (2, 3, 16, 8), 4, ([3, 5], [7, 0]), torch.bfloat16)
     assert [each.part for each in program.report.launches if each.part] == ["rows"]
+
+
+def test_dynamic_rows() -> None:
+    """As many as a call has, also one, or more than there are places."""
+    counts, calls = (4, 1, 16, 23, 3), ([3], [15], [0], [-5], [14])
+    program = check((chosen, chosen), (2, 3, 16, 8), counts, calls, torch.bfloat16)
+    assert [each.part for each in program.report.launches if each.part] == ["rows"]
+
+
+@pytest.mark.slow
+def test_two_dynamic_numbers() -> None:
+    """Rows at the same places, but not as many, are written apart."""
+
+    class Two(torch.nn.Module):
+        def forward(self, at: Tensor, rows: Tensor, others: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:
+            return chosen(caches[0], rows, at), chosen(caches[1], others, at)
+
+    caches = [torch.zeros(1, 2, 16, 8) for _ in range(2)]
+    given = torch.tensor([3]), torch.ones(1, 2, 5, 8), torch.ones(1, 2, 7, 8), *caches
+    dynamic = (None, {2: DIM}, {2: torch.export.Dim("others", min=2, max=4096)}, (None, None))
+    program = mxcomp.torch.compile(Two(), given, dynamic_shapes=dynamic)
+    assert [each.part for each in program.report.launches if each.part] == ["rows", "rows"]
+    for value, expected in zip(program.run(*map(as_numpy, given)), Two()(*given), strict=True):
+        np.testing.assert_array_equal(value, expected.numpy())
+
+
+@pytest.mark.slow
+@settings(max_examples=5, deadline=None)
+@given(st.data())
+def test_dynamic_sizes(data: st.DataObject) -> None:
+    batch, heads, size = (data.draw(st.sampled_from(sizes)) for sizes in ((1, 2, 3), (1, 2, 5), (2, 6, 16, 80)))
+    length = data.draw(st.integers(2, 160))
+    counts = [5, *data.draw(st.lists(st.integers(1, length + 9), min_size=3, max_size=3))]
+    calls = [[data.draw(st.integers(-9, length + 9))] for _ in counts]
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+    program = check((chosen,) * data.draw(st.integers(1, 3)), (batch, heads, length, size), counts, calls, dtype)
+    assert any(each.part == "rows" for each in program.report.launches)
 
 
 def test_many_rows() -> None:

@@ -279,6 +279,37 @@ def test_many_rows(kind: type[Step], parts: list[str]) -> None:
         assert (value.astype("float32") == expected.float().numpy()).all()
 
 
+class Prompt(Step):
+    """Rows of many tokens, from a position on."""
+
+    def forward(self, qkv: torch.Tensor, position: torch.Tensor, *caches: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return super().forward(qkv, position + torch.arange(qkv.shape[1]), *caches)
+
+    def written(self, old: torch.Tensor, rows: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(old.shape[2]) - position[0]
+        is_new = (place >= 0) & (place < rows.shape[2])
+        return torch.where(is_new[:, None], rows.index_select(2, place.clamp(0, rows.shape[2] - 1)), old)
+
+
+def test_dynamic_rows() -> None:
+    """So does that of a dynamic number of rows."""
+    torch.manual_seed(0)
+    step = Prompt(4, 2, 64)
+    caches = [torch.randn(1, 2, 40, 64, dtype=torch.bfloat16) for _ in range(2)]
+    rows = {1: torch.export.Dim("rows", min=2, max=4096)}
+
+    def given(count: int, at: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(1, count, 8 * 64, dtype=torch.bfloat16), torch.tensor([at])
+
+    program = mxcomp.torch.compile(step, (*given(9, 0), *caches), dynamic_shapes=(rows, None, (None, None)))
+    assert [launch.part for launch in program.report.launches if launch.part] == ["rotation"]
+    for count, at in ((9, 3), (1, 39), (45, -2)):
+        arguments = *given(count, at), *caches
+        queries, *caches = step(*arguments)
+        for value, expected in zip(program.run(*map(array, arguments)), (queries, *caches), strict=True):
+            np.testing.assert_array_equal(value.astype("float32"), expected.float().numpy())
+
+
 def test_tables_of_many_rows() -> None:
     """Cosines and sines of many rows are one dispatch, as the model rounds them."""
     torch.manual_seed(0)
