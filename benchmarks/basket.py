@@ -4,6 +4,7 @@
     python benchmarks/basket.py --fix FILE.csv     # writes each problem's shortest time, for the test to compare with
 
 A tile that costs less than 0.2 % in geometric mean, and no problem more than 5 %, when it goes does not earn its place.
+It also says how many ukernels there have to be at least: so many problems have none within 5 % in common.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ EXPERTS = ((2880, 2880, 32, 4), (7168, 2048, 256, 8), (4096, 1536, 128, 8))
 TOKENS = (1, 8, 64, 512, 4096)
 SEED = (10000, 16384, 16384)
 
+_LONGER = 1.05
+"""What a problem may take at most without a ukernel, in its shortest times."""
 _FEW, _MANY = 128, 256
 """Rows up to which a matmul's ukernel may quantise, and from which on operands may be read as they are stored."""
 Names: TypeAlias = frozenset[str]
@@ -218,11 +221,13 @@ _ELEMENTS = re.compile("_(" + "|".join(ELEMENT_TYPES) + ")")
 
 @dataclass(frozen=True)
 class Found:
-    """A problem's shortest time, the ukernels of it, and, for each tile, how many times longer it takes without."""
+    """A problem's shortest time, the ukernels of it, those that are as fast (not of grouped ones), and, for each tile,
+    how many times longer it takes without."""
 
     cell: Cell
     us: float
     ukernels: Names
+    as_fast: Names
     slower: Mapping[str, float]
 
 
@@ -243,7 +248,30 @@ def examined(cell: Cell) -> Found | None:
     us, names = way
     others = {tile: best(cell, _instances()[tile]) for tile in map(tile_of, names)}
     slower = {tile: math.inf if other is None else other[0] / us for tile, other in others.items()}
-    return Found(cell, us, names, slower)
+    return Found(cell, us, names, as_fast(cell), slower)
+
+
+def as_fast(cell: Cell) -> Names:
+    """Ukernels of which a problem that is no grouped one needs one, or it takes more than 5 % longer."""
+    ways = [] if cell.kind == "grouped" else _ways(cell)
+    return frozenset[str]().union(*(names for us, names in ways if us <= _LONGER * ways[0][0]))
+
+
+def least(problems: Iterable[tuple[Cell, Names]]) -> tuple[int, int]:
+    """How many ukernels there have to be, of elements of each width and of each type: of problems that have none in
+    common that are as fast, each needs another one. An MFMA names its formats, so another type is other code."""
+    taken: set[str] = set()
+    found = []
+    for cell, names in sorted(problems, key=lambda each: len(each[1])):
+        if names and taken.isdisjoint(names):
+            taken |= names
+            found.append(math.prod(map(_alike, cell.types[1:] if cell.kind == "weight-only" else cell.types)))
+    return len(found), sum(found)
+
+
+def _alike(element: str) -> int:
+    """How many element types have as many bits."""
+    return sum(element_format(each).bits == element_format(element).bits for each in ELEMENT_TYPES)
 
 
 def main() -> int:
@@ -260,7 +288,8 @@ def main() -> int:
         for tile, times_longer in each.slower.items():
             slower[tile].append(times_longer)
     taken = frozenset[str]().union(*(each.ukernels for each in found))
-    print(f"{len(found)} problems, {len(taken)} ukernels\n")
+    by_widths, by_types = least((each.cell, each.as_fast) for each in found)
+    print(f"{len(found)} problems, {len(taken)} ukernels; at least {by_widths}, {by_types} with all types\n")
     print("| tile | fastest for | slower without | at worst |\n|---|---|---|---|")
     for tile in sorted(_instances(), key=lambda tile: sum(map(math.log, slower[tile]))):
         mean = math.exp(sum(map(math.log, slower[tile])) / len(found)) - 1

@@ -63,3 +63,21 @@ def test_worth_of_a_tile_is_what_a_problem_loses_with_it() -> None:
     assert only is not None
     assert all(1.0 <= each < math.inf for each in some.slower.values())
     assert list(only.slower.values()) == [math.inf]
+
+
+def test_problems_without_a_ukernel_in_common_need_one_each() -> None:
+    """Of an 8-bit and a 6-bit type there are two each, of which an MFMA names one."""
+    cell = next(each for each in basket.cells() if each.types == ("f8E4M3FN", "f6E2M3FN"))
+    weight_only = cell._replace(kind="weight-only", types=cell.types[1:] * 2)
+    found = [(cell, frozenset("ab")), (cell, frozenset("c")), (cell, frozenset("bc")), (weight_only, frozenset("d"))]
+    assert basket.least(found) == (3, 4 + 4 + 2)
+    assert basket.least([(cell, frozenset())]) == (0, 0)
+
+
+@pytest.mark.slow
+def test_all_types_need_more_than_400_ukernels() -> None:
+    """Even matmuls alone, of five pairs of N and K, with 16-bit results: leaving one out costs some problem 5 %."""
+    weights = [(6144, 4096), (28672, 4096), (2112, 7168), (24576, 1536), (1024, 1024)]
+    cells = [each for each in basket.cells() if each.kind == "plain" and each.result_bytes == 2]
+    found = [(each, basket.as_fast(each)) for each in cells if each.sizes[1:] in weights]
+    assert basket.least(found)[1] > 400
