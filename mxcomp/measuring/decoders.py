@@ -214,8 +214,11 @@ def pieces(config: PreTrainedConfig, context: int, name: str, types: tuple[str, 
 
 
 def _attention(config: PreTrainedConfig, number: int) -> str:
-    kinds = getattr(config, "layer_types", None)
-    return kinds[number] if kinds else "full_attention"
+    """Returns the kind of a layer's attention: of configurations that name none, what transformers' caches go by."""
+    if kinds := getattr(config, "layer_types", None):
+        return str(kinds[number])
+    named = zip(("sliding_window", "attention_chunk_size"), _SLIDING, strict=True)
+    return next((kind for name, kind in named if getattr(config, name, None)), "full_attention")
 
 
 def _window(config: PreTrainedConfig) -> int | None:

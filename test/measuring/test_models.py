@@ -89,6 +89,11 @@ def test_experts_and_windows() -> None:
     assert [each.arguments(3, 63)[2].item() for each in (sliding, full)] == [31, 63]
 
 
+def test_window_of_all_layers() -> None:
+    layer, _ = pieces({**LLAMA, "model_type": "mistral", "sliding_window": 32})
+    assert (layer.name, layer.count, layer.caches) == ("dense, sliding attention", 3, ((2, 32, 64),) * 2)
+
+
 def test_head_is_modelled(tmp_path: Path) -> None:
     """Compiled and profiled: no longer than its floor says it must be, and all of it counted."""
     *_, head = pieces(LLAMA)
