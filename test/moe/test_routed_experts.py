@@ -123,7 +123,7 @@ def test_zeros_of_the_sum_are_those_of_a_product_in_front() -> None:
 
 
 def test_right() -> None:
-    check(replace(QUICK, model=160, inner=64, experts=130, top_k=2, levels=40))
+    check(replace(QUICK, model=96, inner=64, experts=130, top_k=2, levels=40))
 
 
 @pytest.mark.slow
