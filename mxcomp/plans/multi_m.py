@@ -8,6 +8,7 @@ Operands are packed once for all versions; rows are padded to the tile of the ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -106,7 +107,7 @@ class MultiM(Tiled):
     @property
     def packing(self) -> Packing:
         """RHS has a multiple of each version's columns, rows are in single inner tiles; the padding differs."""
-        columns = max((each.layout.inner_tiles or (1, 1))[RHS] for _, each in self.versions)
+        columns = math.lcm(*((each.layout.inner_tiles or (1, 1))[RHS] for _, each in self.versions))
         rows = tuple((step, most) for most, step in versions.last_of_runs(self._padding, lambda each: each[1]))
         return Packing(self.index, self.layout.packed((1, columns)), rows=rows)
 

@@ -34,11 +34,11 @@ RANGES = (
     Range(1024, (768, 1024)),
     Range(None, (2048, 4096, 8192)),
 )
-"""The ranges of all matmuls. With six of them kernels take 1.07 × as long as the best for each M (modelled; geometric
+"""The ranges of all matmuls. With six of them kernels take 1.06 × as long as the best for each M (modelled; geometric
 mean of 9 layers and M from 1 to 8192), with one for all 1.40 ×."""
 
 COLUMNS = 16
-"""The number of inner tiles of columns of which RHS, packed once for all versions, is a multiple in each."""
+"""RHS, packed once for all versions, is padded to no more than a multiple of so many inner tiles of columns."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,17 @@ class Ranked:
     @property
     def packing(self) -> DataTiledLayout | None:
         """The packing of operands for the best of the candidates that versions may have."""
-        return next(filter(None, map(_packing, self.candidates)), None)
+        return next(filter(None, map(self.packing_for, self.candidates)), None)
+
+    def packing_for(self, candidate: Candidate) -> DataTiledLayout | None:
+        """Returns the packing of operands for a candidate, independent of its tile.
+
+        None if other candidates cannot share it: its columns have to divide those of RHS, padded for all.
+        """
+        layout, columns = candidate.ukernel.layout, -(-(self.problem.n or 0) // (COLUMNS * INNER_ROWS)) * COLUMNS
+        if layout is None or layout.inner_tiles is None or layout.shape.m != INNER_ROWS:
+            return None
+        return None if columns % layout.inner_tiles[1] else layout.packed((1, 1))
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,7 @@ def _by_step(ranked: Ranked, rows: Range) -> dict[int, Timed]:
 
 def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:
     """Returns times over a range of all candidates that versions may have: those that are packed as the best is."""
-    return (_timed(each, ranked, rows) for each in ranked.candidates if _packing(each) == ranked.packing)
+    return (_timed(each, ranked, rows) for each in ranked.candidates if ranked.packing_for(each) == ranked.packing)
 
 
 def _step(together: Sequence[Mapping[int, Timed]]) -> int:
@@ -128,15 +138,6 @@ def _step(together: Sequence[Mapping[int, Timed]]) -> int:
     if not common:
         return min(first, key=lambda step: first[step].mean)
     return min(common, key=lambda step: sum(each[step].mean for each in together))
-
-
-def _packing(candidate: Candidate) -> DataTiledLayout | None:
-    """Returns the packing of operands for a candidate, independent of its tile. None if other candidates cannot share
-    it."""
-    layout = candidate.ukernel.layout
-    if layout is None or layout.inner_tiles is None or layout.shape.m != INNER_ROWS or COLUMNS % layout.inner_tiles[1]:
-        return None
-    return layout.packed((1, 1))
 
 
 def _inner_tiles(candidate: Candidate) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import ml_dtypes
@@ -84,6 +84,30 @@ def test_each_range(types: tuple[str, str]) -> None:
         (y,) = program.run(x, bias, residual)
         a = quantised(x, types[0])
         near(y, a, w, np.maximum(a @ w.T + bias, 0.0) + residual)
+
+
+@pytest.mark.slow
+def test_tiles_that_divide_padded_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 96 and of 192 columns, beside others: 744 of RHS are padded to 768 for all."""
+    codes, scales, w = weights("E2M1", 744, 160)
+    timed = versions.timed
+
+    def limited(ranked: versions.Ranked, rows: versions.Range) -> Iterator[versions.Timed]:
+        wanted = {512: 6, 1024: 12}.get(rows.max_m or 0)
+        for each in timed(ranked, rows):
+            layout = each.candidate.ukernel.layout
+            if wanted is None or (layout is not None and (layout.inner_tiles or (1, 1))[1] == wanted):
+                yield each
+
+    monkeypatch.setattr(versions, "timed", limited)
+    program = mxcomp.compile(mx.module(layers([(744, codes, scales)]), "?x160xf32"))
+    (matmul,) = program.report.matmuls
+    columns = {each.max_m: each.layout["inner_tiles"][1] for each in matmul.versions}
+    assert (columns.pop(512), columns.pop(1024)) == (6, 12)
+    for rows in (130, 300, 513):
+        x = RNG.standard_normal((rows, 160)).astype(np.float32)
+        a = quantised(x, "E2M1")
+        near(program.run(x)[0], a, w, a @ w.T)
 
 
 def test_only_one_runs() -> None:
