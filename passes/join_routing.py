@@ -140,10 +140,7 @@ def _replace(ranking: ir.Operation, found: Chain) -> None:
     where = ir.InsertionPoint.after(found.ops[-1]) if reader is None else ir.InsertionPoint(reader.parent)
     with standing.named(ranking, "routing", "routing"), where:
         operands = [build.flat(value) for value in found.operands]
-        if reader is None:
-            made = standing.dispatch(found, operands, found.result_types, found.threads, along=())
-        else:
-            made = _ahead(reader, found, operands, sources)
+        made = standing.dispatch(found, operands) if reader is None else _ahead(reader, found, operands, sources)
         parts = zip(found.values, map(build.flat, made), strict=True)
         results = {value: build.part(each, [0], [operations.size(value)]) for value, each in parts}
         for value, source in sources.items():
@@ -171,23 +168,17 @@ def _with(reader: ir.Operation, found: Chain, sources: Mapping[ir.Value, ir.Valu
     told = attributes.to_python(reader.attributes[attributes.AHEAD])
     reads = {number: sources[value] for number, value in enumerate(reader.operands) if value in sources}
     kernel = ir.StringAttr(reader.attributes[attributes.KERNEL]).value
-    return ChainAhead(found, kernel, reads, told["threads"], len(told["along"]))
+    own = ir.RankedTensorType(reader.results[0].type)
+    return ChainAhead(found, kernel, reads, told["threads"], own, tuple(told["along"]), told["llvm_func_attrs"])
 
 
 def _ahead(
     reader: ir.Operation, found: Chain, operands: list[ir.Value], sources: Mapping[ir.Value, ir.Value]
 ) -> list[ir.Value]:
     """Builds the dispatch of an operation with a chain in front, in its place, and returns the chain's results."""
-    kernel, told = _with(reader, found, sources), attributes.to_python(reader.attributes[attributes.AHEAD])
+    kernel = _with(reader, found, sources)
     *taken, _ = (value for number, value in enumerate(reader.operands) if number not in kernel.reads)
-    whole, along = ir.RankedTensorType(reader.results[0].type), tuple(told["along"])
-    sizes = [whole.shape[each] for each in along]
-    copies = [build.tensor_type([*sizes, kind.shape[-1]], kind.element_type) for kind in kernel.results]
-    dims = [along, *[tuple(range(len(along)))] * len(copies)]
-    attrs = told["llvm_func_attrs"]
     with reader.parent.location:
-        result, *made = standing.dispatch(
-            kernel, [*operands, *taken], [whole, *copies], kernel.threads, along=dims, llvm_func_attrs=attrs
-        )
+        result, *made = standing.dispatch(kernel, [*operands, *taken])
     reader.parent.results[0].replace_all_uses_with(result)
     return made

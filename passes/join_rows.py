@@ -128,11 +128,7 @@ def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
         if reader is not None:
             written = _with_attention(reader, kernel, [*taken, table], region)
         else:
-            whole = [*rows.result_types, build.tensor_type([rows.groups, size], kernel.other_element)]
-            along = [*[()] * len(caches), (0,)]
-            *written, computed = standing.dispatch(
-                kernel, [*taken, table], whole, kernel.threads, [*caches, None], along
-            )
+            *written, computed = standing.dispatch(kernel, [*taken, table], caches)
             other.replace_all_uses_with(build.reshaped(computed, build.static_sizes(other)))
     for old, new_ in zip(region.results, written, strict=True):
         old.replace_all_uses_with(new_)
@@ -180,16 +176,12 @@ def _with_attention(
     order = [list(region.results).index(each) for each in sources]
     elements = (*(rows.elements[i // len(rows.stored)] for i in order[:CACHES]), rows.elements[-1])
     kernel = RotatedDecode(decode, replace(rows, elements=elements), functions)
-    made = [ir.RankedTensorType(each.type) for each in own.results]
     (op,) = _with_attribute(region, ROWS)
     caches = [list(op.operands)[rows.caches + 1 + i] for i in order]
-    kinds = kernel.of_all(made)
-    inits = [build.reshaped(each, kind.shape) for each, kind in zip(caches, kinds, strict=False)]
-    others = list(reader.operands)[1 + count : -len(made)]
+    inits = [build.reshaped(each, kind.shape) for each, kind in zip(caches, kernel.results, strict=False)]
+    others = list(reader.operands)[1 + count : -len(own.results)]
     with standing.named(own, "attention", "attention"):
-        results = standing.dispatch(
-            kernel, [*operands, *others], kinds, kernel.threads, [*inits, *(None for _ in made)], along=kernel.along
-        )
+        results = standing.dispatch(kernel, [*operands, *others], inits)
     for before, after in zip(own.results, results[count:], strict=True):
         before.replace_all_uses_with(after)
     for op in reversed(_views(region, own)):

@@ -48,8 +48,7 @@ def run(module: ir.Operation, options: Options) -> None:
 def _tables(sorting: Sorting, *tables_and_ids: ir.Value) -> list[ir.Value]:
     """Returns replacements of the tables, each of one dimension, from the experts of slots."""
     *tables, ids = tables_and_ids
-    kind = build.tensor_type([sorting.size], "i32")
-    (made,) = standing.dispatch(sorting, [ids], [kind], sorting.threads, along=())
+    (made,) = standing.dispatch(sorting, [ids])
     return [
         build.part(made, [start], [size or 0 for size in build.static_sizes(table)])
         for start, table in zip(sorting.starts, tables, strict=True)

@@ -135,7 +135,7 @@ def _replace(found: Attention) -> None:
     with ir.InsertionPoint(op), op.location:
         values = list(found.operands)
         if kernel.mask is not None:
-            mask = next(i for i, each in enumerate(kernel.inputs) if each is kernel.mask)
+            mask = next(i for i, each in enumerate(kernel.operands) if each is kernel.mask)
             values[mask] = _added(values[mask], found.hides_finitely)
         operands, sizes = _guarded([_squeezed(value) for value in values], kernel)
         kind = ir.RankedTensorType(found.result.type)
@@ -159,7 +159,7 @@ def _unguard(guard: Guard) -> None:
 def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, operands: list[ir.Value]) -> ir.Value:
     """Builds a dispatch, and where its results are parts one that combines them."""
     with standing.named(op, "attention", "attention"):
-        parts = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+        parts = standing.dispatch(kernel, operands)
     if kernel.may_rotate:
         entries = {"kernel": asdict(kernel), "functions": ""}
         standing.placeholder(parts[0]).attributes[DECODE] = attributes.from_python(entries)
@@ -171,7 +171,7 @@ def _decoded(op: ir.Operation, result: ir.RankedTensorType, kernel: Decode, oper
         str(result.element_type),
     )  # fmt: skip
     with standing.named(op, "attention", "combine"):
-        (rows,) = standing.dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
+        (rows,) = standing.dispatch(combine, parts)
     return build.expand(rows, result.shape, [[0, 1], [2]])
 
 
@@ -198,18 +198,13 @@ def _prefilled(
         count = build.times(build.product(sizes), known)
         of_few = _dispatch(op, few.kernel, operands, sizes)
         tiles = build.for_at_most([(few.below - 1, of_few), (None, tiles)], count, VERSIONS)
-    groups = [[i] for i in range(len(kernel.tiled))]
-    rows = build.collapse(tiles, [*groups, list(range(len(groups), kernel.result_type.rank))])
+    rows = build.collapse(tiles, [[0], [1], [2, 3, 4]])
     return rows if rows.type == result else build.expand(rows, result.shape, [[0, 1], [2]], sizes)
 
 
 def _dispatch(op: ir.Operation, kernel: Prefill, operands: list[ir.Value], sizes: Sequence[ir.Value]) -> ir.Value:
     with standing.named(op, "attention", "attention"):
-        (tiles,) = standing.dispatch(
-            kernel, operands, [kernel.result_type], kernel.threads,
-            along=tuple(range(len(kernel.tiled))), llvm_func_attrs=kernel.llvm_func_attrs, tile=kernel.tiled,
-            sizes=sizes,
-        )  # fmt: skip
+        (tiles,) = standing.dispatch(kernel, operands, sizes=sizes)
     _may_pack(tiles, kernel)
     return tiles
 
@@ -223,7 +218,7 @@ def _size(dynamic: ir.Value, stored: Stored, axis: str) -> ir.Value:
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> tuple[list[ir.Value], Mapping[str, ir.Value]]:
     """Returns operands whose dynamic sizes are equal along each axis, asserted to fit into buffers, and these sizes."""
     found, limits = dict[str, list[ir.Value]](), dict[str, int]()
-    for i, stored in enumerate(kernel.inputs + kernel.outputs):
+    for i, stored in enumerate(kernel.operands + kernel.outputs):
         dynamic = {each.axis: dim for dim, each in enumerate(stored.subscripts) if stored.sizes[dim] is None}
         for axis, dim in dynamic.items() if i < len(operands) else ():
             found.setdefault(axis, []).append(build.dim(operands[i], dim))
@@ -239,7 +234,7 @@ def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> tuple[list[i
         cf.AssertOp(arith.AndIOp(low, high).result, f"mxcomp: {name} of attention must be between 1 and {limit}")
     most = {axis: min(limit for axes, limit in limits.items() if axis in axes) for axis in sizes}
     known = {axis: assume(size, Range(1, most[axis])) for axis, size in sizes.items()}
-    return [_tied(*each, known) for each in zip(operands, kernel.inputs, strict=False)], known
+    return [_tied(*each, known) for each in zip(operands, kernel.operands, strict=False)], known
 
 
 def _compared(axis: str, values: Sequence[ir.Value]) -> ir.Value:

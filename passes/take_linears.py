@@ -126,11 +126,10 @@ def _replace(together: Sequence[Product], whole: Product) -> None:
     with ir.InsertionPoint(last), _named(together):
         x, *others = whole.operands
         residual = [_matrix(others.pop())] if kernel.residual else []
-        results = kernel.result_types(kernel.workgroups)
         count = len(kernel.norm.vectors) if kernel.norm else 0
         vectors = [build.flat(value) for value in others[:count]]
         operands = [_matrix(x), *vectors, *others[count:], *residual]
-        tiles, *kept = standing.dispatch(kernel, operands, results, kernel.threads, along=1)
+        tiles, *kept = standing.dispatch(kernel, operands)
     with ir.InsertionPoint(last), last.location:
         flat = build.flat(tiles) if kernel.rows == 1 else build.collapse(tiles, [[0], [1, 2]])
         ends = list(accumulate(kernel.matrices))

@@ -229,7 +229,7 @@ def _replace(found: _Attention, kernel: MxAttention, target: Target) -> None:
         operands = attention_operands.operands(found.operands, kernel, target, root)
         result = ir.RankedTensorType(replaced.results[0].type)
         with standing.named(root, "attention", "attention"):
-            results = standing.dispatch(kernel, operands, kernel.result_types(kernel.workgroups), kernel.threads)
+            results = standing.dispatch(kernel, operands)
         if kernel.splits > 1:
             combine = Combine(
                 kernel.heads * kernel.queries, kernel.queries, (kernel.waves * kernel.columns, ROWS),
@@ -237,7 +237,7 @@ def _replace(found: _Attention, kernel: MxAttention, target: Target) -> None:
             )  # fmt: skip
             parts = [build.reshaped(each, kind.shape) for each, kind in zip(results, combine.inputs, strict=True)]
             with standing.named(root, "attention", "combine"):
-                results = standing.dispatch(combine, parts, [combine.result_type(combine.rows)], combine.threads)
+                results = standing.dispatch(combine, parts)
             whole = build.reshaped(results[0], [kernel.heads, kernel.queries, kernel.value_size])
         else:
             whole = build.reshaped(results[0], [kernel.heads, kernel.tiles * kernel.tile, kernel.value_size])

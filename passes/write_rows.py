@@ -234,11 +234,11 @@ def _replace(same: Sequence[_Found], target: Target) -> None:
     written = [update for of, _ in same for update in of]
     last = written[-1].op
     with ir.InsertionPoint(last), last.location:
-        kinds, shared = kernel.result_types, [kernel.shared] * len(same)
-        caches = [build.reshaped(update.cache, kind.shape) for update, kind in zip(written, kinds, strict=True)]
+        pairs = zip(written, kernel.results, strict=True)
+        caches = [build.reshaped(update.cache, kind.shape) for update, kind in pairs]
         operands = [*(_rows(of[0], kernel) for of, _ in same), build.flat(written[0].places.table)]
         with standing.named(last, "cache", "rows"):
-            made = standing.dispatch(kernel, operands, kinds, kernel.threads, caches, [()] * len(kinds), shared=shared)
+            made = standing.dispatch(kernel, operands, caches)
         standing.placeholder(made[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))
         for op in reversed(_early(written, last)):
             op.move_after(last)

@@ -17,7 +17,7 @@ from mxcomp.ukernels.waves import BEYOND, LANES
 
 
 @dataclass(frozen=True)
-class Combine:
+class Combine(standing.Plain):
     """The kernel that combines `splits` parts to each of `rows` results of `value_size`, in a type.
 
     `group` rows, which have their parts side by side, are stored as so many fragments of so many rows.
@@ -42,42 +42,35 @@ class Combine:
     def inputs(self) -> list[ir.RankedTensorType]:
         return part_types(self.rows // self.group * self.splits, self.stored, self.value_size)
 
-    def result_type(self, workgroups: int) -> ir.RankedTensorType:
-        return build.tensor_type([workgroups, self.value_size], self.element)
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        return [build.tensor_type([self.rows, self.value_size], self.element)]
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        result = self.result_type(1)
-        kinds = [*self.inputs, result]
-        return standing.module(self.name, kinds, [result], self.threads, lambda *given: _combine(self, *given))
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        """Writes what a workgroup does for a row: a lane has two neighbours of it, and the statistics of one part."""
+        rows = math.prod(self.stored)
+        first = workgroup // self.group * (self.splits * rows) + workgroup % self.group
+        (parts, _), (numbers, _) = (builder.whole(builder.whole_buffer(value, _dense(value))) for value in given[:2])
+        lane = (threads.number % LANES).here
+        is_part = lane < self.splits
+        mine = load(numbers, [(first + select(is_part, lane, 0) * rows) * 2], 2, alignment=8)
+        begin = (threads.number * 2).here
+        is_inside = begin < self.value_size
+        place = (first * self.value_size + select(is_inside, begin, 0)).here
+        each = [load(parts, [place + rows * self.value_size * i], 2, alignment=8) for i in range(self.splits)]
+        high = of_wave(element(mine, 0), largest)
+        weight = builder.masked(is_part, exp2(arith.SubFOp(element(mine, 0), high).result))
+        total = of_wave(arith.MulFOp(element(mine, 1), weight).result, added)
+        share = arith.DivFOp(weight, attention.divisor(total)).result
+        sums = builder.f32_zeros(2)
+        for i, value in enumerate(each):
+            sums = added(sums, arith.MulFOp(value, splat(of_lane(share, i), 2)).result)
+        threads.store([attention.rounded(sums, self.element)], [1, 2], [0, select(is_inside, begin, BEYOND // 4).here])
 
 
 def part_types(parts: int, stored: tuple[int, int], size: int) -> list[ir.RankedTensorType]:
     """Returns the types of parts: sums, and the largest score and the sum of powers of each."""
     return [build.tensor_type([parts, *stored, *row], "f32") for row in (Pieces.of(size).shape, [2])]
-
-
-def _combine(spec: Combine, workgroup: Index, given: Values, threads: Threads) -> None:
-    """Writes the kernel: a workgroup has a row, a lane two neighbours of it, and the statistics of one part."""
-    rows = math.prod(spec.stored)
-    first = workgroup // spec.group * (spec.splits * rows) + workgroup % spec.group
-    (parts, _), (numbers, _) = (builder.whole(builder.whole_buffer(value, _dense(value))) for value in given[:2])
-    lane = (threads.number % LANES).here
-    is_part = lane < spec.splits
-    mine = load(numbers, [(first + select(is_part, lane, 0) * rows) * 2], 2, alignment=8)
-    begin = (threads.number * 2).here
-    is_inside = begin < spec.value_size
-    place = (first * spec.value_size + select(is_inside, begin, 0)).here
-    each = [load(parts, [place + rows * spec.value_size * i], 2, alignment=8) for i in range(spec.splits)]
-    high = of_wave(element(mine, 0), largest)
-    weight = builder.masked(is_part, exp2(arith.SubFOp(element(mine, 0), high).result))
-    total = of_wave(arith.MulFOp(element(mine, 1), weight).result, added)
-    share = arith.DivFOp(weight, attention.divisor(total)).result
-    sums = builder.f32_zeros(2)
-    for i, value in enumerate(each):
-        sums = added(sums, arith.MulFOp(value, splat(of_lane(share, i), 2)).result)
-    threads.store([attention.rounded(sums, spec.element)], [1, 2], [0, select(is_inside, begin, BEYOND // 4).here])
 
 
 def _dense(value: ir.Value) -> list[int | None]:

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
-from mxcomp.ukernels import attention, builder, standing
+from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_decode_parameters import PIECE, Parameters
@@ -35,15 +35,12 @@ _CHUNK, _QUAD = 8, 4
 class Decode(Parameters):
     """The kernel with these parameters."""
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results = self.result_types(1)
-        kinds = [*(each.type for each in self.inputs), *results]
-        write, brought = writer(self), {QUANTISE: quantise_type()} if self.packed else None
-        return standing.module(
-            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), brought=brought
-        )
+    @property
+    def brought(self) -> Mapping[str, ir.FunctionType]:
+        return {QUANTISE: quantise_type()} if self.packed else {}
+
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        writer(self)(self, workgroup, given, threads).write()
 
 
 Rows: TypeAlias = Callable[[], tuple[Sequence[Index], Sequence[Index]]]
@@ -86,7 +83,7 @@ class _Decode:
         self.is_first = builder.both(split < 1, self.quarter < 1)
         totals = {"n": spec.heads, "t": spec.queries}
         made = [] if new is None else new.operands(totals)
-        stored = spec.inputs[len(made) :]
+        stored = spec.operands[len(made) :]
         inputs = [Operand(each, value, totals) for each, value in zip(stored, given, strict=False)]
         self.query, key, value, *others = [*made, *inputs]
         rest = [others.pop(0)] if spec.key.rest else []

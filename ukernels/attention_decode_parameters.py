@@ -99,7 +99,7 @@ class Parameters(Spec):
         """Whether workgroups may compute queries, and the new rows of keys and values, themselves: of one token, whose
         heads follow one another in operands of known sizes."""
         is_plain = self.queries == 1 and self.size == self.value_size and self.pages is None
-        is_known = not any(None in stored.sizes for stored in self.inputs)
+        is_known = not any(None in stored.sizes for stored in self.operands)
         axes = [("l", "d"), ("l", "v")] * 2
         is_in_order = all(each.has_heads(self.group, of) for each, of in zip(self.caches, axes, strict=False))
         return is_plain and is_known and is_in_order and self.query.has_heads(1, ("d",))
@@ -119,14 +119,16 @@ class Parameters(Spec):
         """The results with dynamic sizes: none."""
         return []
 
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of sums, and of the largest score and the sum of powers of each, of so many workgroups.
-
-        Where these have all parts it is that of their rows.
-        """
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of sums, and of the largest score and the sum of powers of each; or of rows, perhaps packed."""
         if self.packed:
-            parts, rows = (1, 1) if workgroups == 1 else (self.workgroups // INNER_ROWS, INNER_ROWS)
-            return row_types([parts], self.rows * self.value_size // BLOCK, rows)
+            return row_types([self.workgroups // INNER_ROWS], self.rows * self.value_size // BLOCK, INNER_ROWS)
         if self.result:
-            return [build.tensor_type([workgroups, self.rows * self.value_size], self.result)]
-        return part_types(workgroups, self.stored, self.value_size)
+            return [build.tensor_type([self.workgroups, self.rows * self.value_size], self.result)]
+        return part_types(self.workgroups, self.stored, self.value_size)
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        """The dimension of workgroups; packed rows have K tiles of each row of an inner tile."""
+        return (0, 2) if self.packed else (0,)

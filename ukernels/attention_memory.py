@@ -13,7 +13,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.formats import element_format
 from mxcomp.mlir import build
-from mxcomp.ukernels import builder
+from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, element, load, most, select
 from mxcomp.ukernels.waves import BEYOND
 
@@ -146,7 +146,7 @@ class Paged:
 
 
 @dataclass(frozen=True)
-class Spec:
+class Spec(standing.Plain):
     """The parameters that all kernels of attention of 16-bit elements have.
 
     Attributes:
@@ -182,12 +182,16 @@ class Spec:
     pages: Paged | None = None
 
     @property
-    def inputs(self) -> list[Stored]:
+    def operands(self) -> list[Stored]:
         """The operands in order."""
         positions = () if self.reach is None else self.reach.positions
         table = None if self.pages is None else self.pages.table
         others = self.key.rest, self.key.scales, self.value.scales, table, self.mask, self.sink
         return [self.query, self.key, self.value, *(each for each in others if each), *positions]
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        return [each.type for each in self.operands]
 
 
 def last(keys: Index) -> Index:

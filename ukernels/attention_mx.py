@@ -28,7 +28,7 @@ from iree.compiler.dialects import math as mlir_math
 
 from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout.inner_tiles import BLOCK, LANES, SCALE
-from mxcomp.ukernels import attention, builder, standing
+from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention_mx_parameters import NEIGHBOURS, SIZES, Parameters, key_unit
 from mxcomp.ukernels.attention_mx_rows import GROUPS, MFMA, ROWS, STEP, VALUES, Rows
 from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere, meet, read_ahead
@@ -49,12 +49,8 @@ _MANTISSA_BITS = 23
 class MxAttention(Parameters):
     """The kernel with these parameters."""
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results = self.result_types(1)
-        kinds = [*self.inputs, *results]
-        return standing.module(self.name, kinds, results, self.threads, lambda *given: _Kernel(self, *given).write())
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        _Kernel(self, workgroup, given, threads).write()
 
 
 class State(NamedTuple):

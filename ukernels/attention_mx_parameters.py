@@ -13,7 +13,7 @@ from mxcomp.layout.inner_tiles import BLOCK, LANES
 from mxcomp.layout.order import HeadOrder
 from mxcomp.mlir import build
 from mxcomp.target import Target
-from mxcomp.ukernels import builder
+from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.attention_mx_rows import GROUPS, INTRINSIC, MFMA, ROWS, STEP, Staged
 
 NEIGHBOURS = 16
@@ -25,7 +25,7 @@ _MOST_SLOTS = 4
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(standing.Plain):
     """The kernel's parameters.
 
     Attributes:
@@ -158,12 +158,13 @@ class Parameters:
         keys = Staged(qk, STEP, depths, key_unit(weights), self.stored_keys, self.key_bytes, False, self.waves)
         return keys, Staged(v, self.value_size, 1, NEIGHBOURS, self.value_size, value_bytes, True, self.waves)
 
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of rows of each wave's fragments, in order.
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of rows of each wave's fragments, in order.
 
         Of parts they are sums, followed by what these are relative to, and the sum of weights.
         """
-        rows, row = [workgroups, self.waves, self.columns, ROWS], [self.value_size // SIZES, GROUPS, NEIGHBOURS]
+        rows, row = [self.workgroups, self.waves, self.columns, ROWS], [self.value_size // SIZES, GROUPS, NEIGHBOURS]
         if self.splits == 1:
             return [build.tensor_type([*rows, *row], self.result)]
         return [build.tensor_type([*rows, *of_row], "f32") for of_row in (row, [2])]

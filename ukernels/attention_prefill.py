@@ -18,14 +18,14 @@ and after the last key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl, vector
 
-from mxcomp.ukernels import attention, builder, standing
+from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, last, times
 from mxcomp.ukernels.attention_prefill_parameters import Parameters
 from mxcomp.ukernels.attention_prefill_rows import (
@@ -61,15 +61,12 @@ NONE: Iterator[None] = iter(())
 class Prefill(Parameters):
     """The kernel with these parameters."""
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results = self.result_types(1, None)
-        kinds = [*(each.type for each in self.inputs), *results]
-        write, brought = (_Packed, packed_functions()) if self.packed else (_Prefill, {})
-        return standing.module(
-            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), brought=brought
-        )
+    @property
+    def brought(self) -> Mapping[str, ir.FunctionType]:
+        return packed_functions() if self.packed else {}
+
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        (_Packed if self.packed else _Prefill)(self, workgroup, given, threads).write()
 
 
 class _Prefill:
@@ -81,7 +78,7 @@ class _Prefill:
         self.wave, self.lane, self.column, self.group = lane.wave, lane.number, lane.column, lane.group
         self.own, self.part = self.wave % (spec.tile // ROWS), self.wave // (spec.tile // ROWS)
         totals = {"n": spec.heads, "t": spec.queries}
-        pairs = list(zip(spec.inputs, given, strict=False))
+        pairs = list(zip(spec.operands, given, strict=False))
         count = len(pairs) - len(spec.counted)
         counted = {axis: Operand(*each, {}).size(axis) for axis, each in zip(spec.counted, pairs[count:], strict=True)}
         self.query, key, value = (Operand(*each, totals, counted) for each in pairs[:3])

@@ -37,6 +37,8 @@ class Parameters(Spec):
     xcds: int
     room: int
 
+    along = 0, 1
+
     @property
     def threads(self) -> int:
         return self.waves * LANES
@@ -150,8 +152,8 @@ class Parameters(Spec):
         return "".join(axis for axis, size in pairs if size is None and self.heads is None)
 
     @property
-    def inputs(self) -> list[Stored]:
-        return [*super().inputs, *(Stored("i8", (None,), (Subscript(axis, 1, None),)) for axis in self.counted)]
+    def operands(self) -> list[Stored]:
+        return [*super().operands, *(Stored("i8", (None,), (Subscript(axis, 1, None),)) for axis in self.counted)]
 
     @property
     def row(self) -> list[int]:
@@ -166,8 +168,7 @@ class Parameters(Spec):
     @property
     def tiled(self) -> list[int]:
         """The sizes of a workgroup's part along the first dimensions of the result."""
-        rows = self.tile // INNER_ROWS if self.packed else self.tile
-        return [rows] if self.heads == 1 else [1, rows]
+        return [1, self.tile // INNER_ROWS if self.packed else self.tile]
 
     @property
     def may_pack(self) -> bool:
@@ -180,16 +181,16 @@ class Parameters(Spec):
         return self.value_size // BLOCK
 
     @property
-    def result_type(self) -> ir.RankedTensorType:
-        """The type of the result: rows of each head."""
-        return self.result_types(self.heads, self.queries)[0]
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of rows of each head; or of elements and scales in inner tiles, as many as who reads them says."""
+        if not self.packed:
+            return [build.tensor_type([self.heads, self.queries, *self.row], self.result)]
+        return self.of_inner_tiles(None)
 
-    def result_types(self, heads: int | None, queries: int | None) -> list[ir.RankedTensorType]:
-        """Returns the types of results of so many heads and queries; of packed ones these are inner tiles."""
-        rows = [*([] if self.heads == 1 else [heads]), queries]
-        if self.packed:
-            return [build.tensor_type([*rows, INNER_ROWS * self.blocks * size], "i8") for size in (CODE_BYTES, 1)]
-        return [build.tensor_type([*rows, *self.row], self.result)]
+    def of_inner_tiles(self, count: int | None) -> list[ir.RankedTensorType]:
+        """Returns the types of packed results with so many inner tiles of queries."""
+        rows = self.heads, count, INNER_ROWS * self.blocks
+        return [build.tensor_type([*rows[:-1], rows[-1] * size], "i8") for size in (CODE_BYTES, 1)]
 
     @property
     def outputs(self) -> list[Stored]:

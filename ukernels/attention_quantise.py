@@ -114,7 +114,7 @@ class Quantised:
 
 
 @dataclass(frozen=True)
-class Quantisers:
+class Quantisers(standing.Plain):
     """Operands, and the text of a module with `@quantise0`, …, which return the bytes of a block and its scale."""
 
     operands: tuple[Quantised, ...]
@@ -138,22 +138,16 @@ class Quantisers:
     def inputs(self) -> list[ir.RankedTensorType]:
         return [build.tensor_type([each.source_elements], each.element) for each in self.operands]
 
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of elements and scales as bytes: equal shares of workgroups, which are not what they store,
-        with spare bytes behind."""
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of elements and scales as bytes: equal shares of workgroups, which are not what they store, with
+        spare bytes behind."""
         shares = [-(-size // self.workgroups) for each in self.operands for size in each.stored]
-        return [build.tensor_type([workgroups, share], "i8") for share in shares]
+        return [build.tensor_type([self.workgroups, share], "i8") for share in shares]
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results = self.result_types(1)
-
-        def write(workgroup: Index, given: Values, threads: Threads) -> None:
-            buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.operands)]]
-            threads.keep(self._by_operand(workgroup, threads.number, buffers, threads.outs))
-
-        return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, [self.functions])
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.operands)]]
+        threads.keep(self._by_operand(workgroup, threads.number, buffers, threads.outs))
 
     def _by_operand(self, workgroup: Index, thread: Index, buffers: Values, outs: Values) -> Values:
         """Returns results with the unit of a workgroup, of whichever operand it is."""

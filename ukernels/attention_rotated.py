@@ -33,7 +33,7 @@ _ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
-class RotatedDecode:
+class RotatedDecode(standing.Kernel):
     """Attention, and what computes its queries and the new row of its keys and values.
 
     `functions` is a module of those that attention calls; "": none.
@@ -54,7 +54,7 @@ class RotatedDecode:
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         """The operands: what queries and rows are computed from, where rows go, and the others of attention."""
-        return [*self.rows.inputs, *(each.type for each in self.attention.inputs[1 + len(self.caches) :])]
+        return [*self.rows.inputs, *self.attention.inputs[1 + len(self.caches) :]]
 
     @property
     def caches(self) -> list[Stored]:
@@ -68,30 +68,28 @@ class RotatedDecode:
 
     @property
     def along(self) -> list[tuple[int, ...]]:
-        """The dimensions of workgroups of each result: those of packed results are two."""
-        made, caches = len(self.attention.result_types(1)), len(self.caches)
-        if self.attention.packed:
-            return [*[(0, 1)] * caches, *[(0, 2)] * made]
-        return [(0,)] * (caches + made)
+        own = self.attention.places
+        return [tuple(range(len(own[0])))] * self.in_place + own
 
-    def of_all(self, made: Sequence[ir.RankedTensorType]) -> list[ir.RankedTensorType]:
-        """Returns the types of caches, and those of results of attention: of all workgroups, or of one."""
-        outer = [made[0].shape[dim] for dim in self.along[-1]]
-        pairs = zip(self.caches, self.parts, strict=True)
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of caches in parts, and those of results of attention."""
+        first, *_ = made = self.attention.results
+        outer, pairs = [first.shape[dim] for dim in self.attention.along], zip(self.caches, self.parts, strict=True)
         return [*(build.tensor_type([*outer, part], each.element) for each, part in pairs), *made]
 
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results, write = self.of_all(self.attention.result_types(1)), writer(self.attention)
-        kinds, caches = [*self.inputs, *results], len(self.caches)
+    @property
+    def in_place(self) -> int:
+        return len(self.caches)
 
-        def written(workgroup: Index, given: Values, threads: Threads) -> None:
-            new = _NewRow(self, workgroup, given, threads.number)
-            own = Threads(threads.number, threads.outs[caches:], threads.results)
-            write(self.attention, workgroup, given[len(self.rows.inputs) :], own, new).write()
+    @property
+    def modules(self) -> list[str]:
+        return [self.rows.functions, self.functions]
 
-        called = self.rows.functions, self.functions
-        return standing.module(self.name, kinds, results, self.threads, written, called, in_place=caches)
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        new = _NewRow(self, workgroup, given, threads.number)
+        own = Threads(threads.number, threads.outs[self.in_place :], threads.results)
+        writer(self.attention)(self.attention, workgroup, given[len(self.rows.inputs) :], own, new).write()
 
 
 class _Cache(Operand):

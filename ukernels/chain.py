@@ -54,14 +54,14 @@ class Chain(standing.Digested):
 
     prefix = "mx_chain"
 
-    def written(self) -> str:
-        given = [build.tensor_type([size(value)], build.element(value)) for value in self.operands]
-        results = self.result_types
+    along = ()
 
-        def write(_: Index, given: Values, threads: Threads) -> None:
-            Writing(self, given, threads.number, self.threads).write(threads)
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        Writing(self, given, threads.number, self.threads).write(threads)
 
-        return standing.module(self.prefix, [*given, *results], results, self.threads, write)
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        return [build.tensor_type([size(value)], build.element(value)) for value in self.operands]
 
     @cached_property
     def chosen(self) -> dict[ir.Operation, TopK]:
@@ -146,7 +146,7 @@ class Chain(standing.Digested):
         return -(-size(value) // self.threads)
 
     @property
-    def result_types(self) -> list[ir.RankedTensorType]:
+    def results(self) -> list[ir.RankedTensorType]:
         """The types of results, each flat and in whole pieces."""
         pieces = [self.piece(value) for value in self.values]
         sizes = [-(-size(value) // piece) * piece for value, piece in zip(self.values, pieces, strict=True)]
@@ -256,7 +256,7 @@ class Writing:
     def write(self, threads: Threads) -> None:
         """Writes the kernel."""
         self._compute()
-        threads.store_each(*map(self._stored, self.chain.values, self.chain.result_types))
+        threads.store_each(*map(self._stored, self.chain.values, self.chain.results))
 
     def results(self) -> list[Memory]:
         """Computes results, and returns them in LDS."""

@@ -7,8 +7,9 @@ results behind the kernel's own, for whatever else reads them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from iree.compiler import ir
 from iree.compiler.dialects import memref
@@ -33,14 +34,22 @@ class ChainAhead(standing.Digested):
     Attributes:
         kernel: The module of the kernel, which has one result.
         reads: The values of the chain that operands of the kernel are, by their numbers.
-        parts: How many dimensions of the result workgroups are counted along.
+        own: The type of its result.
+        dims: The dimensions of that by which workgroups are counted.
+        attrs: What LLVM is told of it.
     """
 
     chain: Chain
     kernel: str
     reads: dict[int, ir.Value]
-    threads: int
-    parts: int
+    count: int
+    own: ir.RankedTensorType
+    dims: tuple[int, ...]
+    attrs: Mapping[str, str]
+
+    @property
+    def threads(self) -> int:
+        return self.count
 
     @property
     def is_short(self) -> bool:
@@ -48,37 +57,47 @@ class ChainAhead(standing.Digested):
         is_small = max(map(size, self.chain.values)) <= self.threads and self.chain.lds_bytes <= _MOST_BYTES
         return is_small and self.chain.slots <= _MOST_SLOTS * self.threads
 
+    @cached_property
+    def _module(self) -> ir.Module:
+        return ir.Module.parse(self.kernel)
+
+    @property
+    def _function(self) -> ir.Operation:
+        return self._module.body.operations[0].operation
+
+    @cached_property
+    def prefix(self) -> str:
+        return graph.symbol_name(self._function).rpartition("_")[0]
+
+    @cached_property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        *kinds, _ = (ir.RankedTensorType(value.type) for value in self._function.regions[0].blocks[0].arguments)
+        return [*self.chain.inputs, *(kind for number, kind in enumerate(kinds) if number not in self.reads)]
+
     @property
     def results(self) -> list[ir.RankedTensorType]:
-        """The types of a workgroup's copy of the chain's results."""
-        ones = [1] * self.parts
-        return [build.tensor_type([*ones, size(value)], build.element(value)) for value in self.chain.values]
+        """The types of the kernel's result, and of copies of the chain's."""
+        sizes, values = [self.own.shape[each] for each in self.dims], self.chain.values
+        return [self.own, *(build.tensor_type([*sizes, size(value)], build.element(value)) for value in values)]
 
     @property
-    def prefix(self) -> str:
-        module = ir.Module.parse(self.kernel)  # which lives as long as this name
-        return graph.symbol_name(_function(module)).rpartition("_")[0]
+    def along(self) -> list[tuple[int, ...]]:
+        return [self.dims, *[tuple(range(len(self.dims)))] * len(self.chain.values)]
 
-    def written(self) -> str:
-        module = ir.Module.parse(self.kernel)
-        kinds = [ir.RankedTensorType(value.type) for value in _function(module).regions[0].blocks[0].arguments]
-        of_chain = [build.tensor_type([size(value)], build.element(value)) for value in self.chain.operands]
-        taken = [kind for number, kind in enumerate(kinds[:-1]) if number not in self.reads]
-        results = [kinds[-1], *self.results]
+    @property
+    def llvm_func_attrs(self) -> Mapping[str, str]:
+        return self.attrs
 
-        def write(workgroup: Index, given: Values, threads: Threads) -> None:
-            self._write(_function(module), workgroup, given, threads)
-
-        return standing.module(self.prefix, [*of_chain, *taken, *results], results, self.threads, write)
-
-    def _write(self, kernel: ir.Operation, workgroup: Index, given: Values, threads: Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         """Writes the chain, and moves a kernel's operations behind it."""
+        kernel = self._function
         (*arguments, _), (first, _, *body) = kernel.regions[0].blocks[0].arguments, _ops(kernel)
         forall = body[0]
         count, (own, *outs) = len(self.chain.operands), threads.outs
         made = Writing(self.chain, given[:count], threads.number, self.threads).results()
         known = dict(zip(self.chain.values, made, strict=True))
-        Threads(threads.number, outs, []).store_each(*map(partial(_stored, threads.number), made, self.results))
+        stored = partial(_stored, threads.number, len(self.dims))
+        Threads(threads.number, outs, []).store_each(*map(stored, made, self.chain.values))
         others = iter(given[count:])
         for number, argument in enumerate(arguments):
             if number in self.reads:
@@ -90,19 +109,15 @@ class ChainAhead(standing.Digested):
             old.replace_all_uses_with(new)
         end = ir.InsertionPoint.current.block.operations
         *moved, last = _ops(forall)
-        stored = list(end)[-1].operation
+        store = list(end)[-1].operation
         for op in moved:
-            op.move_before(stored)
+            op.move_before(store)
         for op in _ops(last):
-            op.move_before(_ops(stored)[0])
+            op.move_before(_ops(store)[0])
 
 
 def _ops(op: ir.Operation) -> list[ir.Operation]:
     return [view.operation for view in op.regions[0].blocks[0].operations]
-
-
-def _function(module: ir.Module) -> ir.Operation:
-    return module.body.operations[0].operation
 
 
 def _read(argument: ir.Value, memory: Memory) -> None:
@@ -118,9 +133,8 @@ def _read(argument: ir.Value, memory: Memory) -> None:
             op.erase()
 
 
-def _stored(thread: Index, memory: Memory, kind: ir.RankedTensorType) -> builder.Part:
-    """Returns a thread's element of a copy of a result."""
-    *ones, count = kind.shape
+def _stored(thread: Index, outer: int, memory: Memory, value: ir.Value) -> builder.Part:
+    """Returns a thread's element of a copy of a result, behind so many dimensions of size 1."""
     element = memory.load(composing.split(build.clamp(thread.value, math.prod(memory.sizes)), memory.sizes))
-    at = select(thread < count, thread, BEYOND * 8 // kind.element_type.width)
-    return [builder.from_elements([element])], [*ones, 1], [*(0 for _ in ones), at]
+    at = select(thread < size(value), thread, BEYOND * 8 // build.element(value).width)
+    return [builder.from_elements([element])], [1] * (outer + 1), [*[0] * outer, at]

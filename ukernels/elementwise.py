@@ -27,29 +27,41 @@ Piece = Callable[[Values, Sequence[Index]], ir.Value]
 
 
 @dataclass(frozen=True)
-class Elementwise:
+class Elementwise(standing.Kernel):
     """Results of sizes none of which is 1, and one dimension of all of them may be dynamic.
 
     Attributes:
         taken: The types of operands, each of one dimension.
-        results: The types of results.
-        along: The dimensions that workgroups have parts of: first the dynamic one, which is of the slowest workgroups.
+        made: The types of what is computed.
+        dims: The dimensions that workgroups have parts of: first the dynamic one, which is of the slowest workgroups.
         width: The number of elements of a piece.
         pieces: What computes them, of each result.
         rows: What the first results are, if they are new rows of caches; the last operand says where they go.
     """
 
     taken: tuple[ir.RankedTensorType, ...]
-    results: tuple[ir.RankedTensorType, ...]
-    along: tuple[int, ...]
+    made: tuple[ir.RankedTensorType, ...]
+    dims: tuple[int, ...]
     width: int
     pieces: tuple[Piece, ...]
     rows: Rows | None = None
 
     @property
-    def written(self) -> list[ir.RankedTensorType]:
-        """The types of caches."""
-        return self.rows.result_types if self.rows else []
+    def inputs(self) -> Sequence[ir.RankedTensorType]:
+        return self.taken
+
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of caches, and of what else is computed."""
+        return [*(self.rows.results if self.rows else []), *self.made[self.in_place :]]
+
+    @property
+    def along(self) -> list[tuple[int, ...]]:
+        return [*[()] * self.in_place, *[self.dims] * (len(self.made) - self.in_place)]
+
+    @property
+    def in_place(self) -> int:
+        return self.rows.in_place if self.rows else 0
 
     @staticmethod
     def dimensions(shapes: Sequence[Sequence[int | None]], width: int) -> tuple[int, ...]:
@@ -65,13 +77,13 @@ class Elementwise:
 
     @property
     def name(self) -> str:
-        shapes = (["D" if size == build.DYNAMIC else str(size) for size in each.shape] for each in self.results)
+        shapes = (["D" if size == build.DYNAMIC else str(size) for size in each.shape] for each in self.made)
         return "mx_elementwise_" + "_".join(map("x".join, shapes))
 
     @property
     def parts(self) -> list[list[int]]:
         """The shape of a workgroup's part of each result."""
-        return [[1 if i in self.along else size for i, size in enumerate(each.shape)] for each in self.results]
+        return [[1 if i in self.dims else size for i, size in enumerate(each.shape)] for each in self.made]
 
     @property
     def counts(self) -> list[int]:
@@ -90,14 +102,7 @@ class Elementwise:
     def threads(self) -> int:
         return sum(self.shares)
 
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        count, pairs = len(self.written), zip(self.parts, self.results, strict=True)
-        results = [*self.written, *[build.tensor_type(part, each.element_type) for part, each in pairs][count:]]
-        kinds = [*self.taken, *results]
-        return standing.module(self.name, kinds, results, self.threads, self._write, in_place=count)
-
-    def _write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.taken)]]
         of_workgroup, first, outs = self._of_workgroup(workgroup), 0, Values()
         for number, (share, count) in enumerate(zip(self.shares, self.counts, strict=True)):
@@ -114,9 +119,9 @@ class Elementwise:
     def _of_workgroup(self, workgroup: Index) -> dict[int, Index]:
         """Returns the subscripts of a workgroup's part."""
         found = dict[int, Index]()
-        for i in reversed(self.along):
-            is_outermost = i == self.along[0]
-            size = self.results[0].shape[i]
+        for i in reversed(self.dims):
+            is_outermost = i == self.dims[0]
+            size = self.made[0].shape[i]
             found[i] = (workgroup if is_outermost else workgroup % size).here
             workgroup = workgroup if is_outermost else workgroup // size
         return found
@@ -133,8 +138,8 @@ class Elementwise:
             row = row // size
         place = [*(of_workgroup.get(i, each) for i, each in enumerate(inside)), column]
         at = [*(0 if i in of_workgroup else each for i, each in enumerate(inside)), column]
-        if self.rows is not None and number < len(self.written):
-            at, is_here = self._of_cache(self.rows, place, self.results[number].shape, buffers[-1])
+        if self.rows is not None and number < self.in_place:
+            at, is_here = self._of_cache(self.rows, place, self.made[number].shape, buffers[-1])
             is_own = builder.both(is_own, is_here)
         return builder.inserted(out, at, self.width, partial(self.pieces[number], buffers, place), is_own)
 

@@ -58,7 +58,7 @@ class Instance(family.Instance):
 
 
 @dataclass(frozen=True)
-class Hidden:
+class Hidden(standing.Plain):
     """The dispatch of an instance: rows and columns of so many tiles, K tiles, and blocks of hidden activations a row.
 
     Of a dynamic number of rows None is the number of their tiles.
@@ -102,9 +102,10 @@ class Hidden:
             for size in (MFMA.lane_bytes(self.instance.elements[side]), 1)
         ]
 
-    def results(self, is_whole: bool) -> list[ir.RankedTensorType]:
-        """Returns the types of elements and scales: all, or a workgroup's part."""
-        sizes = {**self._sizes, "tile": self.tiles[0]} if is_whole else {**self._sizes, **dict.fromkeys(_LOOPS, 1)}
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of elements and scales."""
+        sizes = {**self._sizes, "tile": self.tiles[0]}
         return [build.tensor_type([sizes[name] for name in dims], "i8") for dims in _DIMS]
 
     @property
@@ -125,14 +126,11 @@ class Hidden:
     def _halves(self) -> int:
         return MFMA.lane_bytes(self.element) // _PIECE
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results = self.results(is_whole=False)
-        kinds = [*self.inputs, *results]
-        return standing.module(self.name, kinds, results, self.threads, self._write, [self.functions])
+    @property
+    def llvm_func_attrs(self) -> Mapping[str, str]:
+        return self.instance.tile.llvm_func_attrs
 
-    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         kernel = self.instance.kernel(self.instance, self.target)
         sizes = self._sizes
         in_row = sizes["k_tile"] * sizes["step"] * sizes["part"]

@@ -60,7 +60,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(standing.Plain):
     """The kernel.
 
     Attributes:
@@ -88,6 +88,8 @@ class Linear:
     parts: tuple[int, ...] = ()
     residual: bool = False
     norm: Norm | None = None
+
+    along = (1,)
 
     @property
     def matrices(self) -> tuple[int, ...]:
@@ -158,15 +160,12 @@ class Linear:
     def threads(self) -> int:
         return _WAVES * LANES
 
-    def result_type(self, workgroups: int) -> ir.RankedTensorType:
-        """Returns the type of the result, whose columns are distributed to so many workgroups."""
-        return build.tensor_type([self.rows, workgroups, self.width], self.result)
-
-    def result_types(self, workgroups: int) -> list[ir.RankedTensorType]:
-        """Returns the types of the result and of a kept row, as so many workgroups see them."""
-        kept = [self.share] if self.norm and self.norm.is_kept else []
-        rows = [build.tensor_type([1, workgroups, size], self.element) for size in kept]
-        return [self.result_type(workgroups), *rows]
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of the result, whose columns are distributed to workgroups, and of a kept row."""
+        made = build.tensor_type([self.rows, self.workgroups, self.width], self.result)
+        is_kept = self.norm is not None and self.norm.is_kept
+        return [made, *[build.tensor_type([1, self.workgroups, self.share], self.element)] * is_kept]
 
     @property
     def share(self) -> int:
@@ -187,15 +186,12 @@ class Linear:
         vectors = [build.tensor_type([self.depth], kind) for kind in (self.norm.vectors if self.norm else ())]
         return [build.tensor_type([self.rows, self.depth], self.element), *vectors, *weights, *biases, *residual]
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results = self.result_types(1)
-        kinds, functions = [*self.inputs, *results], self.norm.functions if self.norm else ""
-        write = _Normalising if self.norm else _Writing
-        return standing.module(
-            self.name, kinds, results, self.threads, lambda *given: write(self, *given).write(), [functions]
-        )
+    @property
+    def modules(self) -> list[str]:
+        return [self.norm.functions] if self.norm else []
+
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        (_Normalising if self.norm else _Writing)(self, workgroup, given, threads).write()
 
 
 _BYTES = 2

@@ -16,7 +16,7 @@ from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.brought import CODE_BYTES, NORMALISE, QUANTISE, SUM, quantise_type
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
-from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, LANES, MOST_THREADS, STEPS
+from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, MOST_THREADS, STEPS
 
 _PARTS, _LOAD, _WORD_BITS = 4, 4, 32
 
@@ -28,7 +28,7 @@ def row_types(shape: Sequence[int | None], blocks: int, rows: int) -> list[ir.Ra
 
 
 @dataclass(frozen=True)
-class NormalisedRows:
+class NormalisedRows(standing.Plain):
     """Rows of so many blocks, of 16 bits an element, padded to so many inner tiles; None: a number that the program
     knows.
 
@@ -73,23 +73,17 @@ class NormalisedRows:
         """The dimensions of results that workgroups have parts of: rows, and inner tiles where there are several."""
         return (1,) if self.inner_tiles == 1 else (0, 2)
 
-    def result_types(self, inner_tiles: int | None, rows: int) -> list[ir.RankedTensorType]:
-        """Returns the types of elements and of scales of so many inner tiles and rows of each."""
-        return row_types([inner_tiles] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, rows)
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        """The types of elements and of scales."""
+        return row_types([self.inner_tiles] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, INNER_ROWS)
 
-    @standing.once
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        results = self.result_types(1, 1)
-
-        def write(row: Index, given: Values, threads: builder.Threads) -> None:
-            of_row = self.blocks * self.words[0]
-            count = Index.of(build.dim(given[0], 0)) // of_row if self.rows is None else self.rows
-            buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.inputs)]]
-            sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
-            threads.keep(_Row(self, row, row < count, threads.number, buffers, sums).stored(threads.outs))
-
-        return standing.module(self.name, [*self.inputs, *results], results, self.threads, write, [self.functions])
+    def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+        of_row = self.blocks * self.words[0]
+        count = Index.of(build.dim(given[0], 0)) // of_row if self.rows is None else self.rows
+        buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.inputs)]]
+        sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
+        threads.keep(_Row(self, workgroup, workgroup < count, threads.number, buffers, sums).stored(threads.outs))
 
 
 class _Row:

@@ -66,9 +66,16 @@ class RotatedRows(Rows):
         return [*self.taken, super().inputs[-1]]
 
     @property
-    def result_types(self) -> list[ir.RankedTensorType]:
-        """The types of caches, and of a workgroup's part of the other result."""
-        return [*super().result_types, build.tensor_type([1, self.other], self.other_element)]
+    def results(self) -> list[ir.RankedTensorType]:
+        return [*super().results, build.tensor_type([self.groups, self.other], self.other_element)]
+
+    @property
+    def along(self) -> list[tuple[int, ...]]:
+        return [*super().along, (0,)]
+
+    @property
+    def divided(self) -> list[int]:
+        return []
 
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns results with a thread's elements."""

@@ -31,7 +31,7 @@ Row: TypeAlias = tuple[Index, Index, list[Index]]
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(standing.Kernel):
     """New rows for each of `groups`, at positions of a cache.
 
     Attributes:
@@ -112,24 +112,26 @@ class Rows:
         return [*[new] * self.caches, build.tensor_type([self.table], f"i{self.table_bits}")]
 
     @property
-    def result_types(self) -> list[ir.RankedTensorType]:
+    def results(self) -> list[ir.RankedTensorType]:
         """The types of caches."""
         return [build.tensor_type([self.groups, self.length, *each], kind) for *each, kind in self.stored] * self.caches
 
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        kinds = [*self.inputs, *self.result_types]
+    @property
+    def along(self) -> list[tuple[int, ...]]:
+        return [()] * self.in_place
 
-        def write(workgroup: Index, given: Values, threads: Threads) -> None:
-            buffers = [
-                builder.whole_buffer(each, [None] * (each.type.rank - 1) + [1]) for each in given[: len(self.inputs)]
-            ]
-            threads.keep(self._by_thread(threads.number, workgroup, buffers, threads.outs))
+    @property
+    def divided(self) -> list[int]:
+        return [self.shared] * self.caches
 
-        return standing.module(
-            self.name, kinds, self.result_types, self.threads, write, [self.functions],
-            in_place=self.caches * len(self.stored),
-        )  # fmt: skip
+    @property
+    def in_place(self) -> int:
+        return self.caches * len(self.stored)
+
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        operands = given[: len(self.inputs)]
+        buffers = [builder.whole_buffer(each, [None] * (each.type.rank - 1) + [1]) for each in operands]
+        threads.keep(self._by_thread(threads.number, workgroup, buffers, threads.outs))
 
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
         """Returns caches with a thread's pieces of rows."""

@@ -128,11 +128,6 @@ class _Experts(standing.Digested):
     computed: Computed
     called: str
 
-    def written(self) -> str:
-        sizes = [1 if i in self.along else size for i, size in enumerate(self.whole.shape)]
-        part = build.tensor_type(sizes, self.whole.element_type)
-        return standing.module(self.prefix, [*self.inputs, part], [part], self.threads, self._write, [self.called])
-
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
         """The types of operands: of the LHS, of weights, of ids, and of what is computed with products."""
@@ -145,30 +140,17 @@ class _Experts(standing.Digested):
         raise NotImplementedError
 
     @property
-    def threads(self) -> int:
-        raise NotImplementedError
-
-    @property
     def llvm_func_attrs(self) -> dict[str, str]:
         """Attributes of the function for LLVM: the waves that a SIMD has of a workgroup."""
         return {"amdgpu-waves-per-eu": str(-(-self.threads // (LANES * self.target.simds)))}
 
     @property
-    def along(self) -> tuple[int, ...]:
-        """The dimensions of the result by which workgroups have parts of it."""
-        raise NotImplementedError
+    def modules(self) -> list[str]:
+        return [self.called]
 
     @property
     def objection(self) -> str:
         """Why there is no such kernel; "" if there is."""
-        raise NotImplementedError
-
-    @property
-    def whole(self) -> ir.RankedTensorType:
-        """The type of the result."""
-        raise NotImplementedError
-
-    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         raise NotImplementedError
 
     def _loads(self, others: Values, place: Sequence[ir.Value], thread: Index) -> Loads:
@@ -226,7 +208,7 @@ class GateUp(_Experts):
     blocks: int
     of_token: int
 
-    prefix = "mx_token_gate_up"
+    prefix, along = "mx_token_gate_up", (2, 0)
 
     @property
     def _instance(self) -> once.Instance:
@@ -251,15 +233,11 @@ class GateUp(_Experts):
         return build.tensor_type([self.of_token, BLOCK // 2], "i32")
 
     @property
-    def along(self) -> tuple[int, ...]:
-        return 2, 0
+    def results(self) -> list[ir.RankedTensorType]:
+        """The type of pieces of four activations, of which a workgroup has two, by blocks."""
+        return [build.tensor_type([_TILES, _PIECES // _TILES, self.chosen * self.blocks, _PIECE], "f32")]
 
-    @property
-    def whole(self) -> ir.RankedTensorType:
-        """The type of the result: pieces of four activations, of which a workgroup has two, by blocks."""
-        return build.tensor_type([_TILES, _PIECES // _TILES, self.chosen * self.blocks, _PIECE], "f32")
-
-    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         x, elements, scales, ids, *others = given[:-1]
         block, tile = (workgroup // _TILES).here, (workgroup % _TILES).here
         number, inner_tile = (block // self.blocks).here, (block % self.blocks * _TILES + tile).here
@@ -346,14 +324,10 @@ class Down(_Experts):
         return build.tensor_type([_PIECES * self.chosen * self.blocks * _PIECE], "i32")
 
     @property
-    def along(self) -> tuple[int, ...]:
-        return (0,)
+    def results(self) -> list[ir.RankedTensorType]:
+        return [build.tensor_type([self.weights.inner_tiles, INNER_ROWS], build.element(self.computed.value))]
 
-    @property
-    def whole(self) -> ir.RankedTensorType:
-        return build.tensor_type([self.weights.inner_tiles, INNER_ROWS], build.element(self.computed.value))
-
-    def _write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         hidden, elements, scales, ids, *others = given[:-1]
         thread = threads.number
         wave, lane = builder.assume(builder.uniform(thread // LANES), 0, self.threads // LANES - 1), thread % LANES

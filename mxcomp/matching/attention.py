@@ -262,11 +262,11 @@ def _check_dynamic(kernel: Prefill) -> None:
     for axis in kernel.dynamic:
         first, *others = (
             {each.stride for each in stored.subscripts if each.axis == axis and each.extent is None}
-            for stored in kernel.inputs
+            for stored in kernel.operands
         )
         if len(first) != 1 or any(not each <= first for each in others):
             raise NotCoveredError("its batch or its number of queries is dynamic, and not one dimension")
-    for stored in kernel.inputs:
+    for stored in kernel.operands:
         axes = [each.axis for each, size in zip(stored.subscripts, stored.sizes, strict=True) if size is None]
         if len(axes) > 1 and "n" in axes and (axes[0] != "n" or stored.sizes[0] is not None):
             raise NotCoveredError("its batch, and its queries or keys, are dynamic: expected the batch outermost")

@@ -86,7 +86,7 @@ def _quantised(
     made = Quantisers(tuple(each.operand for each in found.values()), functions)
     sources = [build.flat(each.source) for each in found.values()]
     with standing.named(op, "attention", "quantise"):
-        results = standing.dispatch(made, sources, made.result_types(made.workgroups), made.threads)
+        results = standing.dispatch(made, sources)
     sizes = [size for each in made.operands for size in each.stored]
     parts = [build.part(build.flat(result), [0], [size]) for result, size in zip(results, sizes, strict=True)]
     return {number: parts[2 * i : 2 * i + 2] for i, number in enumerate(found)}

@@ -60,11 +60,8 @@ def fused(
         tuple(ir.RankedTensorType(each.type) for each in taken), tuple(kinds), Elementwise.dimensions(shapes, width),
         width, tuple(_piece(value, numbers, width) for value in values), rows,
     )  # fmt: skip
-    written, others = len(caches), len(values) - len(caches)
-    made = standing.dispatch(
-        kernel, taken, [*kernel.written, *kinds[written:]], kernel.threads, [*caches, *[None] * others],
-        [*[()] * written, *[kernel.along] * others], sizes=sizes,
-    )  # fmt: skip
+    written = len(caches)
+    made = standing.dispatch(kernel, taken, caches, sizes)
     pairs = zip(made[written:], values[written:], strict=True)
     return [*made[:written], *(build.with_ones(each, build.static_sizes(value), sizes) for each, value in pairs)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
@@ -82,9 +81,8 @@ def pack(
     kernel = NormalisedRows(problem.m, count, blocks, len(norm.sums), vectors, text)
     rows, *others = zip(norm.operands, kernel.inputs, strict=True)
     taken = [_words(*rows, sizes), *(build.bitcast(*each) for each in others)]
-    results = kernel.result_types(kernel.inner_tiles, INNER_ROWS)
     of_tiles = [build.times(each, inner_tiles) for each in tiles]
-    packed = standing.dispatch(kernel, taken, results, kernel.threads, along=kernel.along, sizes=of_tiles)
+    packed = standing.dispatch(kernel, taken, sizes=of_tiles)
     return _as_packed(packed, layout, (kernel.inner_tiles, kernel.tiles), of_tiles, tiles)
 
 
@@ -128,21 +126,16 @@ def _made_by(
     Its workgroups have K tiles of each row, in order, or inner tiles of rows of a head.
     """
     kernel, blocks = offers.offered(maker), (problem.k or 0) // problem.block
+    results = kernel.results
     if isinstance(kernel, Prefill):
-        results = kernel.result_types(kernel.heads, inner_tiles and inner_tiles // found.batches)
-        along, tile, llvm_func_attrs = tuple(range(len(kernel.tiled))), kernel.tiled, kernel.llvm_func_attrs
-    else:
-        results, along, tile, llvm_func_attrs = kernel.result_types(kernel.workgroups), (0, 2), [], {}
-    completed = _Completed(kernel, block_quantiser.text(found, blocks, True, padding if found.batches else ()))
+        results = kernel.of_inner_tiles(inner_tiles and inner_tiles // found.batches)
+    functions = block_quantiser.text(found, blocks, True, padding if found.batches else ())
     operands = list(maker.operands)[: -len(maker.results)]
     with maker.location:
-        packed = standing.dispatch(
-            completed, operands, results, kernel.threads, along=along, llvm_func_attrs=llvm_func_attrs, tile=tile,
-            sizes=sizes,
-        )  # fmt: skip
+        packed = standing.dispatch(kernel, operands, (), sizes, results, _completed(kernel, functions))
     if DECODE in maker.attributes:
         decode = attributes.to_python(maker.attributes[DECODE])
-        decode = {"kernel": decode["kernel"] | {"packed": True}, "functions": completed.functions}
+        decode = {"kernel": decode["kernel"] | {"packed": True}, "functions": functions}
         standing.placeholder(packed[0]).attributes[DECODE] = attributes.from_python(decode)
     return packed
 
@@ -165,18 +158,8 @@ def _as_packed(
     return build.bitcast(elements, stored, inner_tiles, tiles), build.bitcast(scales, scale, inner_tiles, tiles)
 
 
-@dataclass(frozen=True)
-class _Completed:
-    """A kernel with the functions that it calls in their places."""
-
-    kernel: Decode | Prefill
-    functions: str
-
-    @property
-    def name(self) -> str:
-        return self.kernel.name
-
-    def text(self) -> str:
-        module = ir.Module.parse(self.kernel.text())
-        function, *_ = module.body.operations
-        return block_quantiser.completed_text(function.operation, self.functions)
+def _completed(kernel: Decode | Prefill, functions: str) -> str:
+    """Returns the module of a kernel with the functions that it calls in their places."""
+    module = ir.Module.parse(kernel.text())
+    function, *_ = module.body.operations
+    return block_quantiser.completed_text(function.operation, functions)

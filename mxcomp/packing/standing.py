@@ -15,9 +15,8 @@ that is two operands with equal subscripts IREE would drop one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
-from typing import Protocol
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
@@ -26,19 +25,11 @@ from mxcomp.errors import InternalError
 from mxcomp.layout.inner_tiles import LANES
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import attributes, build, graph
+from mxcomp.ukernels.standing import Kernel
 
 _REGION = "flow.dispatch.region"
 _BEYOND = 2**40
 """More than any loop has."""
-
-
-class Kernel(Protocol):
-    """A kernel that a placeholder stands for."""
-
-    @property
-    def name(self) -> str: ...
-
-    def text(self) -> str: ...
 
 
 def named(op: ir.Operation, of: str, part: str) -> ir.Location:
@@ -59,57 +50,54 @@ def placeholder(result: ir.Value) -> ir.Operation:
 def dispatch(
     kernel: Kernel,
     operands: Sequence[ir.Value],
-    results: Sequence[ir.RankedTensorType],
-    threads: int,
-    inits: Sequence[ir.Value | None] = (),
-    along: int | tuple[int, ...] | list[tuple[int, ...]] = 0,
-    llvm_func_attrs: Mapping[str, str] | None = None,
-    tile: Sequence[int] = (),
+    inits: Sequence[ir.Value] = (),
     sizes: Sequence[ir.Value] = (),
-    shared: Sequence[int] = (),
+    results: Sequence[ir.RankedTensorType] = (),
+    text: str = "",
 ) -> list[ir.Value]:
-    """Returns a dispatch of a workgroup for each of the first size of results, which are given all of the operands.
+    """Returns a dispatch of a workgroup for each part of a kernel's results, or of all of one.
 
-    It is that of the dimension `along` of results, or of several, which each result may have in other places; () is a
-    result of which all have the whole. A workgroup takes as much of these as `tile` says, by default one. Of the first
-    operands it gets a part, too: along the dimensions `shared`. `sizes` are the ones of each dynamic result.
-
-    `inits` are what the results are written over; None: zeros, which nobody reads. `llvm_func_attrs` are what LLVM is
-    told of the function.
+    Args:
+        kernel: What workgroups do.
+        operands: As it takes them.
+        inits: What its first results are written over; the others are zeros, which nobody reads.
+        sizes: The sizes of each dynamic result.
+        results: Their types, where whoever reads them says these.
+        text: The kernel's module, where it is another one than its own.
     """
+    results = results or kernel.results
     first, *others = operands
     if graph.producer(graph.look_through(first, (*graph.VIEWS, *BITCASTS)), _REGION) is None:
         # IREE would evaluate the placeholder of constant operands, which computes something else.
         operands = [build.barrier(first), *others]
     dynamic = [result for result in results if not result.has_static_shape]
     with build.dispatch_region(results, [*sizes] * len(dynamic)) as region:
-        pairs = zip(inits or [None] * len(results), results, strict=True)
-        inits = [build.zero_filled(result, sizes) if init is None else init for init, result in pairs]
+        inits = [*inits, *(build.zero_filled(result, sizes) for result in results[len(inits) :])]
         ranks = [ir.RankedTensorType(value.type).rank for value in operands]
-        each = along if isinstance(along, list) else [(along,) if isinstance(along, int) else along] * len(results)
-        outer = (0,) if shared else max(each, key=len)
+        each = kernel.places
+        outer = (0,) if kernel.divided else max(each, key=len)
         inner = [result.rank - len(places) for result, places in zip(results, each, strict=True)]
         first = len(outer) + sum(inner)
-        own = [rank - (i < len(shared)) for i, rank in enumerate(ranks)]
+        own = [rank - (i < len(kernel.divided)) for i, rank in enumerate(ranks)]
         taken = _consecutive(own, first)
-        for dims, place in zip(taken, shared, strict=False):
+        for dims, place in zip(taken, kernel.divided, strict=False):
             dims.insert(place, 0)
         made = _consecutive(inner, len(outer))
         for dims, places in zip(made, each, strict=True):
             for place, number in sorted(zip(places, count(), strict=False)):
                 dims.insert(place, number)
-        tile = [*(tile or [1] * len(outer)), *[0] * (first + sum(own) - len(outer))]
+        tile = [*(kernel.tiled or [1] * len(outer)), *[0] * (first + sum(own) - len(outer))]
         op, kept = generic(results, operands, inits, [*taken, *made], first, tile)
         op.attributes["compilation_info"] = attributes.compilation_info(
             kept,
-            (threads, 1, 1),
-            llvm_func_attrs or {},
+            (kernel.threads, 1, 1),
+            kernel.llvm_func_attrs,
             reorder=False,
             ukernel=True,
             lanes=LANES,
         )
         op.attributes[attributes.UKERNEL] = attributes.ukernel_descriptor(kernel.name)
-        op.attributes[attributes.KERNEL] = ir.StringAttr.get(kernel.text())
+        op.attributes[attributes.KERNEL] = ir.StringAttr.get(text or kernel.text())
         region.returned = list(op.results)
     return region.results
 

@@ -182,10 +182,7 @@ class PackedHidden(Joint):
             block_quantiser.hidden_text(found.activations, found.computed, of_both),
         )  # fmt: skip
         taken = [_flat(value, kind, tiles) for value, kind in zip(taken, spec.inputs, strict=True)]
-        packed = standing.dispatch(
-            spec, taken, spec.results(is_whole=True), spec.threads, along=spec.along,
-            llvm_func_attrs=self.llvm_func_attrs, sizes=tiles,
-        )  # fmt: skip
+        packed = standing.dispatch(spec, taken, sizes=tiles)
         inner_tiles = None if tiles else _inner_tiles(matmul.problem, self.layout)
         outer, counts = (
             (inner_tiles, -(-spec.blocks // (STEPS * BLOCKS))),

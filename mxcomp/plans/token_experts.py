@@ -205,10 +205,7 @@ def _dispatch(kernel: GateUp | Down, lhs: ir.Value, matmul: Matmul) -> ir.Value:
     others = [build.flat(each) for each in kernel.computed.others]
     given = [lhs, *matmul.packed]
     taken = [build.bitcast(*each) for each in zip(given, kernel.inputs, strict=False)]
-    (made,) = standing.dispatch(
-        kernel, [*taken, ids, *others], [kernel.whole], kernel.threads, along=kernel.along,
-        llvm_func_attrs=kernel.llvm_func_attrs,
-    )  # fmt: skip
+    (made,) = standing.dispatch(kernel, [*taken, ids, *others])
     if isinstance(kernel, GateUp):
         known = {"threads": kernel.threads, "along": kernel.along, "llvm_func_attrs": kernel.llvm_func_attrs}
         standing.placeholder(made).attributes[attributes.AHEAD] = attributes.from_python(known)

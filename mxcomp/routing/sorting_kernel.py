@@ -31,13 +31,15 @@ _SLOTS, _EXPERTS, _VALID = 1, 2, 3
 
 
 @dataclass(frozen=True)
-class Sorting:
+class Sorting(standing.Plain):
     """`slots` that go to `experts`, into at most `blocks` blocks of `block_m` rows."""
 
     slots: int
     experts: int
     block_m: int
     blocks: int
+
+    along = ()
 
     def fits(self, target: Target) -> bool:
         """Returns whether one workgroup of a GPU has a lane for each expert, and room for all tables."""
@@ -66,14 +68,16 @@ class Sorting:
         """The size of all tables, padded to the last lane's piece."""
         return _up(self.starts[-1] + 1, self.threads)
 
-    def text(self) -> str:
-        """Returns the kernel's module. Needs a current context."""
-        kinds = [build.tensor_type([size], "i32") for size in (self.slots, self.size)]
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
+        return [build.tensor_type([self.slots], "i32")]
 
-        def write(_: Index, given: Values, threads: Threads) -> None:
-            _Sort(self, builder.whole_buffer(given[0], [1])).write(threads)
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        return [build.tensor_type([self.size], "i32")]
 
-        return standing.module(self.name, kinds, kinds[-1:], self.threads, write)
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        _Sort(self, builder.whole_buffer(given[0], [1])).write(threads)
 
 
 # The kernel

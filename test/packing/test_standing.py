@@ -24,7 +24,7 @@ Operands = Sequence[tuple[tuple[int, ...], str]]
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(kernels.Kernel):
     """A kernel that adds the first element of each other operand to rows, of which a workgroup has one."""
 
     rows: int
@@ -36,16 +36,18 @@ class Sum:
         return f"mx_sum_{builder.digest(self)}"
 
     @property
-    def kinds(self) -> list[ir.RankedTensorType]:
+    def threads(self) -> int:
+        return LANES
+
+    @property
+    def inputs(self) -> list[ir.RankedTensorType]:
         return [build.tensor_type(*each) for each in (((self.rows, *self.row), "f32"), *self.others)]
 
-    def result(self, rows: int) -> ir.RankedTensorType:
-        return build.tensor_type([rows, *self.row], "f32")
+    @property
+    def results(self) -> list[ir.RankedTensorType]:
+        return [build.tensor_type([self.rows, *self.row], "f32")]
 
-    def text(self) -> str:
-        return kernels.module(self.name, [*self.kinds, self.result(1)], [self.result(1)], LANES, self._write)
-
-    def _write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         place = [threads.number if size == LANES else 0 for size in self.row]
         rows, *others, _ = given
         total = _element(rows, [workgroup, *map(Index.of, place)])
@@ -58,12 +60,12 @@ class Sum:
         """Returns a program of this kernel only. Operands of one type are one argument."""
         with ir.Context() as context, ir.Location.unknown():
             context.load_all_available_dialects()
-            made, results, kinds = ir.Module.create(), [self.result(self.rows)], [*dict.fromkeys(self.kinds)]
+            made, kinds = ir.Module.create(), [*dict.fromkeys(self.inputs)]
             with ir.InsertionPoint(made.body):
-                main = func.FuncOp("main", ir.FunctionType.get(kinds, results))
+                main = func.FuncOp("main", ir.FunctionType.get(kinds, self.results))
             with ir.InsertionPoint(main.add_entry_block()):
-                operands = [main.arguments[kinds.index(kind)] for kind in self.kinds]
-                func.ReturnOp(standing.dispatch(self, operands, results, LANES))
+                operands = [main.arguments[kinds.index(kind)] for kind in self.inputs]
+                func.ReturnOp(standing.dispatch(self, operands))
             return str(made).encode()
 
 

@@ -688,7 +688,7 @@ util.func public @dynamic_batch_and_queries(%q: tensor<?x?x64xbf16>, %x: tensor<
 // A single workgroup has no loop, and a kernel all the same.
 
 // CHECK-LABEL: util.func public @single_workgroup(
-// CHECK: flow.dispatch.region -> (tensor<64x4x2x8xbf16>)
+// CHECK: flow.dispatch.region -> (tensor<1x64x4x2x8xbf16>)
 // CHECK: "mx_attention_prefill_
 util.func public @single_workgroup(%q: tensor<1x64x64xbf16>, %k: tensor<1x64x64xbf16>) -> tensor<1x64x64xbf16> {
   %scale = arith.constant 0.125 : f32
