@@ -115,16 +115,14 @@ def cells() -> Iterator[Cell]:
 
 
 def _plain(cell: Cell) -> list[Way]:
-    ranked = fastest(cell.problem, _registry(), Options.make(), cell.result_bytes)
+    ranked = fastest(cell.problem, _registry(), cell.result_bytes)
     return [(each.us, frozenset({each.ukernel.name})) for each in ranked]
 
 
 def _dynamic(cell: Cell) -> Iterable[Way]:
     """One kernel computes a range of rows: any that takes what is packed for the best of all."""
     problem = replace(cell.problem, m=None)
-    ranked = versions.Ranked(
-        problem, fastest(problem, _registry(), Options.make(), cell.result_bytes), cell.result_bytes
-    )
+    ranked = versions.Ranked(problem, fastest(problem, _registry(), cell.result_bytes), cell.result_bytes)
     rows = next(each for each in versions.RANGES if each.max_m == cell.sizes[0])
     return ((each.mean, frozenset({each.candidate.ukernel.name})) for each in versions.timed(ranked, rows))
 

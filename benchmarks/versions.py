@@ -35,15 +35,15 @@ def main() -> int:
     several: dict[int, list[float]] = {m: [] for m in ROWS}
     for n, k in LAYERS:
         problem = Problem(None, n, k, TYPES)
-        ranked = fastest(problem, registry, options, RESULT_BYTES)
+        ranked = fastest(problem, registry, RESULT_BYTES)
         found = versions.choose(Ranked(problem, ranked, RESULT_BYTES))
         if found is not None and found.us >= (1 - MultiM.least_gain) * found.alone_us:
             found = None
         for m in ROWS:
-            best = fastest(Problem(m, n, k, TYPES), registry, options, RESULT_BYTES)
+            best = fastest(Problem(m, n, k, TYPES), registry, RESULT_BYTES)
             least = best[0].us
             one[m].append(_of(best, ranked[0].ukernel.name) / least)
-            several[m].append(one[m][-1] if found is None else _chosen(found, n, k, m, registry, options) / least)
+            several[m].append(one[m][-1] if found is None else _chosen(found, n, k, m, registry) / least)
     print("| M | one kernel for all M: mean, worst | kernels by ranges: mean, worst |\n|---|---|---|")
     for m in ROWS:
         print(f"| {m} | {_text(one[m])} | {_text(several[m])} |")
@@ -55,12 +55,12 @@ def _of(candidates: tuple[Candidate, ...], name: str) -> float:
     return next(each.us for each in candidates if each.ukernel.name == name)
 
 
-def _chosen(found: Choice, n: int, k: int, m: int, registry: Registry, options: Options) -> float:
+def _chosen(found: Choice, n: int, k: int, m: int, registry: Registry) -> float:
     """µs of the version for M, with the rows that it is padded to."""
     ukernel = next(each.ukernel for most, each in found.kernels if most is None or m <= most)
     unit = ukernel.tile[0]
     padded = Problem(-(-m // unit) * unit, n, k, TYPES)
-    return _of(fastest(padded, registry, options, RESULT_BYTES), ukernel.name)
+    return _of(fastest(padded, registry, RESULT_BYTES), ukernel.name)
 
 
 def _text(ratios: list[float]) -> str:

@@ -107,7 +107,7 @@ def _is_faster(ops: Sequence[ir.Operation], registry: Registry, options: Options
     together, apart = list[float](), list[float]()
     for m in DYNAMIC_M if problems[0].m is None else [problems[0].m]:
         each = [replace(problem, m=m) for problem in problems]
-        ranked = [ranking.fastest(of, registry, options, size) for of in (replace(each[0], n=columns), *each)]
+        ranked = [ranking.fastest(of, registry, size) for of in (replace(each[0], n=columns), *each)]
         if not all(ranked):
             return False
         us, *others = (found[0].us for found in ranked)

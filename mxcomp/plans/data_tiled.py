@@ -54,7 +54,7 @@ def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
     """Returns the plan with a tuned, the fastest or the most beneficial ukernel, or a layout for IREE's code."""
     options, registry, entry = context.options, context.registry, context.entry(site)[0]
     by_time = options.ukernels == FASTEST and not site.is_symmetric
-    ranked = fastest(problem, registry, options, site.result_bytes) if by_time else ()
+    ranked = fastest(problem, registry, site.result_bytes) if by_time else ()
     ukernel, reason = (ranked[0].ukernel, "") if ranked else select(DATA_TILED, problem, context)
     note = _why(ranked, problem.m)
     if entry is not None:

@@ -83,6 +83,6 @@ def _separate_us(best: Plan, found: Activations, site: Site, context: Context) -
         us = best.cost(site.problem, site.result_bytes, context.registry)
         norm = next((fused_norm_us(found, each, context, 2) for each in SINGLES if each.name == best.fused), 0.0)
         return None if us is None else 2 * (us + norm * best.norm)
-    ranked = fastest(site.problem, context.registry, context.options, site.result_bytes)
+    ranked = fastest(site.problem, context.registry, site.result_bytes)
     quantising = separate_us(context.options.target, site.problem, found.bits) if len(site.siblings) < 2 else 0.0
     return 2 * ranked[0].us + quantising if ranked else None

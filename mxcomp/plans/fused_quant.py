@@ -242,9 +242,7 @@ def _named(options: Options) -> Instance | None:
 def _compared(plan: FusedQuant, us: float, found: Activations, site: Site, context: Context) -> Proposal:
     """Compares the times of all matmuls of the LHS, each quantising it, with a dispatch that does so for all."""
     registry, options = context.registry, context.options
-    ranked = [
-        fastest(each, registry, options, size) for each, size in ((site.problem, site.result_bytes), *site.siblings)
-    ]
+    ranked = [fastest(each, registry, size) for each, size in ((site.problem, site.result_bytes), *site.siblings)]
     if not all(ranked):
         return Proposal(plan)
     apart = [each[0].us for each in ranked]

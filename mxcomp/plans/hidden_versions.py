@@ -97,7 +97,7 @@ class HiddenVersions(PackedHidden, MultiM):
 def _following(behind: Site, context: Context) -> MultiM | None:
     """Returns kernels of the matmul behind by ranges, whose inner tiles of rows are parts of those that are packed."""
     problem, size = behind.problem, behind.result_bytes
-    ranked = fastest(problem, context.registry, context.options, size)
+    ranked = fastest(problem, context.registry, size)
     plain = [each for each in ranked if each.ukernel.layout is not None and is_plain(each.ukernel.layout)]
     found = versions.choose(
         versions.Ranked(problem, [each for each in plain if _inner_tiles(each.ukernel) in _PARTS], size)

@@ -53,12 +53,10 @@ class MultiM(Tiled):
         options, problem, size = context.options, site.problem, site.result_bytes
         if type(best) is not DataTiled or site.is_symmetric or options.ukernels != FASTEST:
             return ""
-        ranked = fastest(problem, context.registry, options, size) if options.versions and context.may_pack else ()
+        ranked = fastest(problem, context.registry, size) if options.versions and context.may_pack else ()
         if not ranked or best.ukernel != ranked[0].ukernel.name:
             return ""
-        others = [
-            versions.Ranked(other, fastest(other, context.registry, options, of), of) for other, of in site.siblings
-        ]
+        others = [versions.Ranked(other, fastest(other, context.registry, of), of) for other, of in site.siblings]
         found = versions.choose(versions.Ranked(problem, ranked, size), others)
         if found is None:
             return ""

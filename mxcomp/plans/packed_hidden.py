@@ -347,7 +347,7 @@ def _following(behind: Site, inner_tiles: int, choice: Choice) -> Tiled | None:
     before = choice.plans[behind.index]
     if type(before) in (DataTiled, SplitK) and isinstance(before, Tiled) and fits(before.layout):
         return before
-    for each in fastest(problem, context.registry, context.options, behind.result_bytes):
+    for each in fastest(problem, context.registry, behind.result_bytes):
         if each.ukernel.layout is not None and fits(each.ukernel.layout):
             plan = DataTiled().by(each.ukernel, each.order).bounded(problem, context.options)
             return plan if isinstance(plan, Tiled) else None

@@ -218,7 +218,7 @@ def _alone(site: Site, choice: Choice) -> float | None:
     problem, registry, options = site.problem, choice.context.registry, choice.context.options
     if site.index in choice.joined:
         return in_tile_us(registry, problem, site.result_bytes, TRANSPOSED)
-    ranked = fastest(problem, registry, options, site.result_bytes)
+    ranked = fastest(problem, registry, site.result_bytes)
     split = split_k.faster(problem, ranked[0], registry, options, site.result_bytes) if ranked else None
     if split is not None and split_k.is_possible(options):
         return split.us

@@ -9,7 +9,6 @@ from statistics import geometric_mean
 from mxcomp.layout.order import Order
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
-from mxcomp.options import Options
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import times
 from mxcomp.selection.sharing import best_order
@@ -38,7 +37,7 @@ class Candidate:
 
 
 @lru_cache(maxsize=LAYERS)
-def fastest(problem: Problem, registry: Registry, options: Options, result_bytes: int = 4) -> tuple[Candidate, ...]:
+def fastest(problem: Problem, registry: Registry, result_bytes: int = 4) -> tuple[Candidate, ...]:
     """Returns all ukernels of known times, the fastest first; none where N or K is dynamic.
 
     Where M is, their µs are geometric means over `DYNAMIC_M`: nobody is much slower than need be, at any M.

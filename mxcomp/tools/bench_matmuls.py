@@ -106,7 +106,7 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
         m, n, k = gemm.m, gemm.n, gemm.k
         problem = Problem(m, n, k, (*types, *SCALES_AND_RESULT))
         sizes = {"m": m, "n": n, "k": k}
-        found = fastest(problem, registry, options, size)
+        found = fastest(problem, registry, size)
         if not found:
             raise InputError(f"{m}x{n}x{k}: no ukernel with known times fits: expected K to be a multiple of 32")
         best = found[0]

@@ -81,7 +81,7 @@ def tune(
 def _ranked(key: Key, registry: Registry, settings: Settings) -> list[Outcome]:
     """Returns ukernels by the table of replays, the fastest first, and the fastest split K if that is faster."""
     options, size = Options.make(key.target, ukernel_dirs=settings.ukernel_dirs), RESULT_BYTES[key.result or "f32"]
-    ranked = fastest(key.problem, registry, options, size)
+    ranked = fastest(key.problem, registry, size)
     found = [Outcome(each.ukernel.name, MODELLED, each.us) for each in ranked]
     split = split_k.faster(key.problem, ranked[0], registry, options, size) if ranked else None
     return found if split is None else [Outcome(split.kernel, MODELLED, split.us, parts=split.parts), *found]

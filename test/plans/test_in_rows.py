@@ -156,7 +156,7 @@ def test_the_faster_way_is_chosen(sizes: tuple[int, int, int], given: tuple[int,
     """With packing counted of what is an argument, of which one can be spared."""
     with ir.Context(), ir.Location.unknown():
         registry, options, problem = Registry(get_target("gfx950")), Options.make(), Problem(*sizes, INSTANCES[0].types)
-        best = ranking.fastest(problem, registry, options)[0]
+        best = ranking.fastest(problem, registry)[0]
         packed = DataTiled().by(best.ukernel)
         objections = {side: "" if side in given else "it is none" for side in (LHS, RHS)}
         proposal = row_operand.choose(packed, problem, objections, registry, options, 4)

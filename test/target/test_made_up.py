@@ -97,7 +97,7 @@ def test_a_program_for_it_is_right() -> None:
 @pytest.mark.parametrize("m", [16, 4096])
 def test_what_is_chosen_has_room_in_its_lds_and_takes_longer_on_fewer_units(registry: Registry, m: int) -> None:
     problem = Problem(m, 8192, 8192, FP4)
-    best = fastest(problem, registry, Options.make(NAME))[0]
+    best = fastest(problem, registry)[0]
     with ir.Context(), ir.Location.unknown():
         whole = Registry(get_target("gfx950"))
     assert best.us > fastest(problem, whole, Options.make())[0].us
