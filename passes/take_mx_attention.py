@@ -119,12 +119,13 @@ def find(op: ir.Operation) -> _Attention | None:
     if sums is None or not _is_batched_matmul(sums):
         return None
     weights, values, _, value_scales, _ = sums.operands
-    behind = list(_behind(weights))
-    scores = next(filter(_is_batched_matmul, behind), None)
+    between = list(graph.producers([weights], lambda op: not _is_batched_matmul(op)))
+    sources = (graph.producer(value) for op in between for value in op.operands)
+    scores = next((op for op in sources if op is not None and _is_batched_matmul(op)), None)
     form = None if scores is None else _form(scores, build.element(weights))
     if scores is None or form is None:
         return None
-    if any("math.roundeven" in _body(op) for op in behind[: behind.index(scores)]):
+    if any("math.roundeven" in _body(op) for op in between):
         form = replace(form, powers=LINEAR)
     queries, keys, query_scales, key_scales, _ = scores.operands
     operands = queries, query_scales, keys, key_scales, values, value_scales
@@ -149,17 +150,6 @@ def _is_batched_matmul(op: ir.Operation) -> bool:
         and build.element(op.results[0]) == ir.F32Type.get()
         and (ir.RankedTensorType(op.results[0].type).rank == 3)
     )
-
-
-def _behind(value: ir.Value) -> Iterator[ir.Operation]:
-    """Yields the producers of a value, the nearest first."""
-    values, seen = [value], set[ir.Operation]()
-    while values:
-        op = graph.producer(values.pop(0))
-        if op is not None and op not in seen:
-            seen.add(op)
-            yield op
-            values += op.operands
 
 
 def _operations(op: ir.Operation) -> list[ir.OpView]:

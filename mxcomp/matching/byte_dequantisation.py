@@ -10,6 +10,7 @@ The contents of a table are not known, as it is often a parameter. So these are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from iree.compiler import ir
 
@@ -43,15 +44,9 @@ def find(values: Iterable[ir.Value]) -> str:
 
 def _before(*values: ir.Value) -> list[ir.Operation]:
     """Returns the operations that compute tensors, up to reductions and to a limit."""
-    found: dict[ir.Operation, None] = {}
-    pending = list(values)
-    while pending and len(found) < _MOST_OPERATIONS:
-        op = graph.producer(pending.pop())
-        if op is None or op in found or not _moves(op):
-            continue
-        found[op] = None
-        pending += [operand for operand in op.operands if isinstance(operand.type, ir.RankedTensorType)]
-    return list(found)
+    return list(
+        islice(graph.producers(values, _moves, lambda op: filter(build.is_tensor, op.operands)), _MOST_OPERATIONS)
+    )
 
 
 def _operands(*ops: ir.Operation) -> Iterator[ir.Value]:

@@ -155,10 +155,8 @@ def _narrow_readers(nodes: Iterable[Node]) -> set[ir.Operation]:
 
 
 def _users(op: ir.Operation) -> set[ir.Operation]:
-    """Yields the users of an op's result, through reshapes."""
-    users = {use.owner.operation for use in op.results[0].uses}
-    behind = (_users(user) for user in users if user.name in RESHAPES)
-    return {user for user in users if user.name not in RESHAPES and user.name != "tensor.dim"}.union(*behind)
+    """Returns the users of an op's result, through reshapes."""
+    return {user for user in graph.readers(op.results[0], RESHAPES) if user.name != "tensor.dim"}
 
 
 class _Finder:

@@ -228,13 +228,7 @@ def _groups(op: ir.Operation, value: ir.Value) -> list[list[int | None]]:
 
 def followed(value: ir.Value) -> list[ir.Operation]:
     """Returns the operations that elements of a tensor are followed through, users before producers."""
-    found, pending = dict[ir.Operation, None](), [value]
-    while pending:
-        op = graph.producer(pending.pop())
-        if op is not None and op not in found and _is_followed(op):
-            found[op] = None
-            pending += _inputs(op)
-    return list(found)
+    return list(graph.producers([value], _is_followed, _inputs))
 
 
 def leaves(values: Sequence[ir.Value]) -> list[ir.Value]:

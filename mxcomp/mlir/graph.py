@@ -154,6 +154,21 @@ def producer(value: ir.Value, *names: str) -> ir.Operation | None:
     return op if op is None or not names or op.name in names else None
 
 
+def producers(
+    values: Iterable[ir.Value],
+    follows: Callable[[ir.Operation], bool],
+    sources: Callable[[ir.Operation], Iterable[ir.Value]] = lambda op: op.operands,
+) -> Iterator[ir.Operation]:
+    """Yields the operations that values are computed from, each once, and followed back to its sources if wanted."""
+    seen, pending = set[ir.Operation](), list(values)
+    while pending:
+        op = producer(pending.pop())
+        if op is not None and op not in seen and follows(op):
+            seen.add(op)
+            yield op
+            pending += sources(op)
+
+
 SORT = "iree_linalg_ext.sort"
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 VIEWS = (*RESHAPES, "tensor.cast")
@@ -288,13 +303,7 @@ PURE = (
 
 def erase_unused(values: Iterable[ir.Value]) -> None:
     """Erases the operations that compute these values and nothing else, as far as they have no side effects."""
-    found: set[ir.Operation] = set()
-    pending = [producer(value) for value in values]
-    while pending:
-        op = pending.pop()
-        if op is not None and op not in found and op.name.startswith(PURE):
-            found.add(op)
-            pending += [producer(operand) for operand in op.operands]
+    found = set(producers(values, lambda op: op.name.startswith(PURE)))
     for block in {op.block for op in found}:
         for op in reversed([view.operation for view in block.operations]):
             if op in found and not any(True for result in op.results for _ in result.uses):

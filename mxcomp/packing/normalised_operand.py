@@ -8,7 +8,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.formats import element_format
-from mxcomp.layout import LHS, LHS_SCALE, DataTiledLayout
+from mxcomp.layout import LHS, DataTiledLayout
 from mxcomp.layout.inner_tiles import INNER_ROWS, MFMA, STEPS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import offers
@@ -19,10 +19,10 @@ from mxcomp.mlir.assumptions import Range, assume, assumed
 from mxcomp.mlir.attributes import DECODE
 from mxcomp.packing import block_quantiser, standing
 from mxcomp.packing.block_quantiser import Padding
+from mxcomp.packing.quantised_operand import as_packed
 from mxcomp.packing.runtime_sizes import RuntimeSizes
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_prefill import Prefill
-from mxcomp.ukernels.brought import CODE_BYTES
 from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.normalised_rows import NormalisedRows
 
@@ -82,8 +82,9 @@ def pack(
     rows, *others = zip(norm.operands, kernel.inputs, strict=True)
     taken = [_words(*rows, sizes), *(build.bitcast(*each) for each in others)]
     of_tiles = [build.times(each, inner_tiles) for each in tiles]
-    packed = standing.dispatch(kernel, taken, sizes=of_tiles)
-    return _as_packed(packed, layout, (kernel.inner_tiles, kernel.tiles), of_tiles, tiles)
+    elements, scales = standing.dispatch(kernel, taken, sizes=of_tiles)
+    outer = kernel.inner_tiles, kernel.tiles
+    return as_packed(elements, scales, layout, LHS, problem.types[LHS], outer, of_tiles, tiles)
 
 
 def _words(rows: ir.Value, kind: ir.RankedTensorType, sizes: RuntimeSizes) -> ir.Value:
@@ -114,7 +115,8 @@ def _by_maker(
         packed = [arith.SelectOp(found.choice.operands[0], *each).result for each in pairs]
         for each in packed:
             each.owner.attributes[VERSIONS] = ir.UnitAttr.get()
-    return _as_packed(packed, layout, (inner_tiles, (problem.k or 0) // k_tile), of_tiles, tiles)
+    (elements, scales), outer = packed, (inner_tiles, (problem.k or 0) // k_tile)
+    return as_packed(elements, scales, layout, LHS, problem.types[LHS], outer, of_tiles, tiles)
 
 
 def _made_by(
@@ -138,24 +140,6 @@ def _made_by(
         decode = {"kernel": decode["kernel"] | {"packed": True}, "functions": functions}
         standing.placeholder(packed[0]).attributes[DECODE] = attributes.from_python(decode)
     return packed
-
-
-def _as_packed(
-    packed: Sequence[ir.Value],
-    layout: DataTiledLayout,
-    outer: tuple[int | None, int],
-    inner_tiles: Sequence[ir.Value] = (),
-    tiles: Sequence[ir.Value] = (),
-) -> tuple[ir.Value, ir.Value]:
-    """Returns elements and scales of so many tiles with the dimensions of packed operands.
-
-    `inner_tiles` are the dynamic sizes that both have, `tiles` those that they get.
-    """
-    shapes = [layout.multiplied_shape(i, layout.packed_shape(i, outer)) for i in (LHS, LHS + LHS_SCALE)]
-    elements, scales = packed
-    stored = build.tensor_type((*shapes[0][:-1], CODE_BYTES), "i8")
-    scale = build.tensor_type(shapes[1], "f8E8M0FNU")
-    return build.bitcast(elements, stored, inner_tiles, tiles), build.bitcast(scales, scale, inner_tiles, tiles)
 
 
 def _completed(kernel: Decode | Prefill, functions: str) -> str:

@@ -30,7 +30,7 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.codes import packed, truncate
 from mxcomp.formats import UNLOADABLE
 from mxcomp.layout import LHS_SCALE, DataTiledLayout
-from mxcomp.layout.inner_tiles import LANES
+from mxcomp.layout.inner_tiles import LANES, SCALE
 from mxcomp.layout.swizzle import ROWS
 from mxcomp.matching import gates
 from mxcomp.matching.blocks import Blocks
@@ -124,10 +124,10 @@ def as_packed(
     operand: int,
     element: str,
     outer: tuple[int | None, ...],
-    tiles: list[ir.Value],
-    taken: list[ir.Value],
+    tiles: Sequence[ir.Value] = (),
+    taken: Sequence[ir.Value] = (),
 ) -> tuple[ir.Value, ir.Value]:
-    """Returns elements as bytes and scales with the dimensions of a packed operand of so many tiles.
+    """Returns elements and scales, which may be bytes, with the dimensions of a packed operand of so many tiles.
 
     `tiles` are the dynamic sizes that both have, `taken` those that they get.
     """
@@ -135,7 +135,7 @@ def as_packed(
         layout.multiplied_shape(index, layout.packed_shape(index, outer)) for index in (operand, operand + LHS_SCALE)
     )
     stored = build.tensor_type((*shape[:-1], layout.shape.lane_bytes(element)), "i8")
-    stored_scales = build.tensor_type(scale_shape, ir.RankedTensorType(scales.type).element_type)
+    stored_scales = build.tensor_type(scale_shape, SCALE)
     return build.bitcast(elements, stored, tiles, taken), build.bitcast(scales, stored_scales, tiles, taken)
 
 

@@ -81,7 +81,7 @@ class Requantisation:
         assert self.layout is not None
         rows, blocks = self.nest.tiles
         outer = (*self._batch, (rows or 0) // math.prod(self._batch), blocks)
-        return as_packed(elements, scales, self.layout, RHS, self._element, outer, [], [])
+        return as_packed(elements, scales, self.layout, RHS, self._element, outer)
 
     def replace_sources(self, elements: ir.Value, scales: ir.Value) -> None:
         """Gives the consumer the results of `compute` row by row, without the padding of the last tile."""

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
-from mxcomp.layout.inner_tiles import BLOCK, BLOCKS, INNER_ROWS, SCALE, STEPS
+from mxcomp.layout.inner_tiles import BLOCK, BLOCKS, INNER_ROWS, STEPS
 from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import activations, replacing, requantise_chains
@@ -189,7 +189,6 @@ class PackedHidden(Joint):
             [matmul.sizes.inner_tiles] if matmul.sizes.inner_tiles else [],
         )
         elements, scales = packed
-        scales = build.bitcast(scales, build.tensor_type(static_sizes(scales), SCALE), tiles)
         layout = found.packing.layout
         return quantised_operand.as_packed(elements, scales, layout, LHS, spec.element, outer, tiles, counts)
 

@@ -60,14 +60,5 @@ def _is_used(op: ir.Operation) -> bool:
 
 def _loads_narrow(value: ir.Value) -> bool:
     """Returns whether a tensor is computed from elements of less than a byte that IREE would load for it."""
-    found: set[ir.Operation] = set()
-    pending = [graph.producer(value)]
-    while pending:
-        op = pending.pop()
-        if op is None or op in found or not (op.name in RESHAPES or is_calculation(op)):
-            continue
-        if any(map(is_narrow_tensor, op.operands)):
-            return True
-        found.add(op)
-        pending += [graph.producer(operand) for operand in op.operands]
-    return False
+    made_of = graph.producers([value], lambda op: op.name in RESHAPES or is_calculation(op))
+    return any(is_narrow_tensor(operand) for op in made_of for operand in op.operands)

@@ -38,24 +38,16 @@ WORKAROUND = Workaround(Refuses("failed to pack reduction dimensions"))
 
 def run(module: ir.Operation, options: Options) -> None:
     """Rewrites reductions outside of dispatches below `module`, and their elementwise producers."""
-    found: dict[ir.Operation, None] = {}
-    for op in graph.walk(module, bodies=False):
-        if op.name == "linalg.generic" and may_be_shared(op) and not graph.is_in_dispatch(op):
-            _add_with_producers(op, found)
+    ops = [op for op in graph.walk(module, bodies=False, outside=True) if op.name == "linalg.generic"]
+    found = dict.fromkeys(each for op in filter(may_be_shared, ops) for each in (op, *_producers(op)))
     for op in found:
         with op.location, ir.InsertionPoint(op):
             _split(op)
 
 
-def _add_with_producers(op: ir.Operation, found: dict[ir.Operation, None]) -> None:
-    """Adds an operation and the producers that IREE may fuse with it."""
-    pending = [op]
-    while pending:
-        op = pending.pop()
-        if op not in found:
-            found[op] = None
-            producers = (graph.producer(value) for value in inputs(op))
-            pending += [each for each in producers if each and each.name == "linalg.generic" and is_elementwise(each)]
+def _producers(op: ir.Operation) -> Iterator[ir.Operation]:
+    """Returns the producers that IREE may fuse with an operation."""
+    return graph.producers(inputs(op), lambda each: each.name == "linalg.generic" and is_elementwise(each), inputs)
 
 
 def _split(op: ir.Operation) -> None:

@@ -18,8 +18,8 @@
 // CHECK-SAME: #[[PLACES]]], iterator_types
 // CHECK-SAME: tensor<4096xi8>, tensor<256xi8>, tensor<262144xi8>, tensor<16384xi8>, tensor<262144xi8>, tensor<16384xi8>)
 // CHECK-SAME: ukernel_descriptor<"mx_packed_hidden_f4E2M1FN_f4E2M1FN_f32_m16_n32_k512_{{.+}}", tensor>
-// CHECK: iree_tensor_ext.bitcast %[[BOTH]]#1 : tensor<1x1x2x4x1x16x4xi8> -> tensor<1x1x2x4x1x16x4xf8E8M0FNU>
-// CHECK-NEXT: iree_tensor_ext.bitcast %[[BOTH]]#0 : tensor<1x1x2x4x4x1x1x16x16xi8> -> tensor<1x1x2x1x4x4x16x16xi8>
+// CHECK: iree_tensor_ext.bitcast %[[BOTH]]#0 : tensor<1x1x2x4x4x1x1x16x16xi8> -> tensor<1x1x2x1x4x4x16x16xi8>
+// CHECK-NEXT: iree_tensor_ext.bitcast %[[BOTH]]#1 : tensor<1x1x2x4x1x16x4xi8> -> tensor<1x1x2x4x16x4xf8E8M0FNU>
 // CHECK-NOT: arith.scaling_truncf
 // CHECK: iree_codegen.inner_tiled
 // CHECK-NOT: arith.scaling_truncf
