@@ -34,6 +34,9 @@ Values: TypeAlias = list[ir.Value]
 Factor: TypeAlias = tuple[ir.Value, tuple[ir.Value, int]]
 """A fragment as an MFMA takes it; four of a lane's scales, and the index of the one that it is scaled by."""
 
+Window: TypeAlias = tuple["Index", int]
+"""The part of an operand along its first dimension: where it begins, and its size."""
+
 Part: TypeAlias = tuple[Values, Sequence[int], Sequence["Index | int"]]
 """The part of a result that a thread stores: values, their shape, and where they begin."""
 
@@ -228,10 +231,12 @@ def buffer(
     shape: Sequence[int | None],
     strides: Sequence[int | None],
     element: str = "i8",
+    window: Window | None = None,
 ) -> ir.Value:
     """Returns a tensor with one `dynamic` size as a buffer of such elements in global memory. Loads beyond it give
-    0."""
-    return whole_buffer(build.bitcast(operand, build.tensor_type(shape, element), [dynamic.value]), strides)
+    0. Of one of more than MOST_BYTES it is that of a window."""
+    whole = build.bitcast(operand, build.tensor_type(shape, element), [dynamic.value])
+    return whole_buffer(whole, strides) if window is None else _window(whole, strides, window)
 
 
 def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
@@ -240,15 +245,44 @@ def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
     Of more than MOST_BYTES it is memory with addresses of 64 bits, beyond whose end nothing may be loaded.
     """
     tensor_ = ir.RankedTensorType(operand.type)
-    layout = ir.StridedLayoutAttr.get(build.DYNAMIC, [build.DYNAMIC if each is None else each for each in strides])
     is_far = tensor_.has_static_shape and prod(tensor_.shape) * tensor_.element_type.width // 8 > MOST_BYTES
+    return _memory(operand, strides) if is_far else _to_buffer(operand, strides, _BUFFER)
 
-    def kind(space: str) -> ir.MemRefType:
-        return ir.MemRefType.get(tensor_.shape, tensor_.element_type, layout, ir.Attribute.parse(space))
 
-    attributes, space = {"read_only": ir.UnitAttr.get()}, _BINDING if is_far else _BUFFER
-    found = ir.Operation.create("bufferization.to_buffer", [kind(space)], [operand], attributes).result
-    return memref.MemorySpaceCastOp(kind(_GLOBAL), found).result if is_far else found
+def _memory(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
+    """Returns a tensor of more than MOST_BYTES as memory."""
+    found = _to_buffer(operand, strides, _BINDING)
+    return memref.MemorySpaceCastOp(_in_space(found.type, _GLOBAL), found).result
+
+
+def _to_buffer(operand: ir.Value, strides: Sequence[int | None], space: str) -> ir.Value:
+    tensor_ = ir.RankedTensorType(operand.type)
+    layout = ir.StridedLayoutAttr.get(build.DYNAMIC, [build.DYNAMIC if each is None else each for each in strides])
+    kind = ir.MemRefType.get(tensor_.shape, tensor_.element_type, layout, ir.Attribute.parse(space))
+    attributes = {"read_only": ir.UnitAttr.get()}
+    return ir.Operation.create("bufferization.to_buffer", [kind], [operand], attributes).result
+
+
+def _in_space(kind: ir.Type, space: str) -> ir.MemRefType:
+    of = ir.MemRefType(kind)
+    return ir.MemRefType.get(of.shape, of.element_type, of.layout, ir.Attribute.parse(space))
+
+
+def _window(operand: ir.Value, strides: Sequence[int | None], window: Window) -> ir.Value:
+    """Returns a part of a tensor of more than MOST_BYTES as a buffer, which begins at an address of 64 bits."""
+    (first, count), memory = window, _memory(operand, strides)
+    kind = ir.MemRefType(memory.type)
+    sizes = [count, *(None if size == build.DYNAMIC else size for size in kind.shape[1:])]
+    dynamic = [memref.DimOp(memory, build.constant_index(i)).result for i, size in enumerate(sizes) if size is None]
+    static = [build.DYNAMIC if size is None else size for size in sizes]
+    part = ir.MemRefType.get(static, kind.element_type, kind.layout, kind.memory_space)
+    rank = len(sizes)
+    found = memref.SubViewOp(
+        part, memory, [first.value], dynamic, [], [build.DYNAMIC, *[0] * (rank - 1)], static, [1] * rank
+    ).result
+    of_start = ir.StridedLayoutAttr.get(0, ir.StridedLayoutAttr(kind.layout).strides)
+    buffer_ = ir.MemRefType.get(static, kind.element_type, of_start, ir.Attribute.parse(_BUFFER))
+    return amdgpu.FatRawBufferCastOp(found, resetOffset=True, results=[buffer_]).result
 
 
 def stride(source: ir.Value, dimension: int) -> Index:

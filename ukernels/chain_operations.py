@@ -77,9 +77,10 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def has_numbers(value: ir.Value) -> bool:
-    """Returns whether a tensor is of a known size, and of elements that are loaded one by one."""
+    """Returns whether a tensor is of a known size, in no encoding, and of elements that are loaded one by one."""
     kind = build.element(value)
-    return size(value) > 0 and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in (16, 32, 64)
+    is_known = size(value) > 0 and isinstance(kind, ir.FloatType | ir.IntegerType) and kind.width in (16, 32, 64)
+    return is_known and ir.RankedTensorType(value.type).encoding is None
 
 
 def _is_small(value: ir.Value) -> bool:

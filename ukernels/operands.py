@@ -22,7 +22,7 @@ from iree.compiler import ir
 from mxcomp.layout import ACC, DataTiledLayout
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Factor, Index, Values, select
+from mxcomp.ukernels.builder import Factor, Index, Values, Window, select
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_PIECES, INNER_ROWS, LANES, MFMA, SCALE, Pieces
 
 COPIED_SCALES, SCALE_VECTOR = 4, 4
@@ -277,14 +277,15 @@ class Direct:
     """LHS or RHS, packed, loaded directly into registers: a lane's part of a fragment, as an MFMA takes it.
 
     Of few `rows` no others are loaded. With `row_lines` the four blocks of a row lie together: of 8-bit elements, first
-    halves of its blocks and then second ones.
+    halves of its blocks and then second ones. Of elements of more bytes than a buffer has it reads those in a `window`.
     """
 
     def __init__(
         self, packed: tuple[ir.Value, ir.Value], k_tiles: Index, element: str, pieces: Mapping[int, Pieces],
-        row_lines: bool = False, rows: int | None = None,
+        row_lines: bool = False, rows: int | None = None, window: Window | None = None,
     ) -> None:  # fmt: skip
-        self._source, self._scale_source = (packed_buffer(each, k_tiles) for each in packed)
+        elements, scales = packed
+        self._source, self._scale_source = packed_buffer(elements, k_tiles, window), packed_buffer(scales, k_tiles)
         self.element, self._row_lines, self._rows = element, row_lines, rows
         self._size = MFMA.lane_bytes(element)
         self._pieces, self._fragment_bytes = pieces[self._size], LANES * self._size
@@ -371,11 +372,11 @@ def _strides(shape: Sequence[int | None]) -> list[int | None]:
     return [*[None] * k_tiles, *(prod(size or 1 for size in shape[i + 1 :]) for i in range(k_tiles, len(shape)))]
 
 
-def packed_buffer(operand: ir.Value, k_tiles: Index) -> ir.Value:
+def packed_buffer(operand: ir.Value, k_tiles: Index, window: Window | None = None) -> ir.Value:
     """Returns packed elements or scales as bytes in global memory."""
     *outer, size = build.static_sizes(operand)
     shape = [*outer, (size or 0) * build.element(operand).width // 8]
-    return builder.buffer(operand, k_tiles, shape, _strides(shape))
+    return builder.buffer(operand, k_tiles, shape, _strides(shape), window=window)
 
 
 def read_fragment(ring: ir.Value, first: Index, size: int, pieces: Pieces) -> ir.Value:

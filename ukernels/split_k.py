@@ -31,7 +31,7 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, family
-from mxcomp.ukernels.builder import Factor, Index, Values, sched_barrier, select
+from mxcomp.ukernels.builder import Factor, Index, Values, Window, sched_barrier, select
 from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import SCALE_VECTOR, Direct, factor, in_tile
 from mxcomp.ukernels.waves import BEYOND, HALF_STEPS, INNER_PIECES, INNER_ROWS, LANES, VALUES, Waves, inner_tiled_layout
@@ -139,10 +139,11 @@ class Streamed(Direct, InFlight):
 
     def __init__(
         self, packed: tuple[ir.Value, ir.Value], k_tiles: Index, element: str, inner_tiles: int, steps: int,
-        rows: int | None = None,
+        rows: int | None = None, window: Window | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(packed, k_tiles, element, INNER_PIECES, rows is not None, rows)
+        super().__init__(packed, k_tiles, element, INNER_PIECES, rows is not None, rows, window)
         self.inner_tiles, self.steps = inner_tiles, steps
+        self._before = Index({}) if window is None else window[0]
 
     def distribute(self, lane: Index) -> None:
         super().distribute(lane)
@@ -157,7 +158,8 @@ class Streamed(Direct, InFlight):
         return [builder.padded(builder.load(self._scale_source, place, self.steps), SCALE_VECTOR) for place in places]
 
     def step(self, tile: Index, step: int) -> list[Any]:
-        return [self.pieces(self.inner_tile + n, tile, step * self._fragment_bytes) for n in range(self.inner_tiles)]
+        numbers = (self.inner_tile + self._before * -1 + n for n in range(self.inner_tiles))
+        return [self.pieces(number, tile, step * self._fragment_bytes) for number in numbers]
 
     def factors(self, flight: Flight, step: int) -> Sequence[Any]:
         fragments = [builder.joined(pieces) for pieces in flight[1 + step]]
@@ -171,6 +173,7 @@ class Stream(Kernel):
     """Writes the kernel of an instance."""
 
     weights: type[Streamed] = Streamed
+    window: Window | None = None
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
@@ -205,8 +208,10 @@ class Stream(Kernel):
         self.streamed: tuple[InFlight, ...] = *(self._operand(RHS, rhs) for rhs in each_rhs), a  # in order of loading
 
     def _operand(self, side: int, packed: tuple[ir.Value, ir.Value], rows: int | None = None) -> Streamed:
-        kind = self.weights if side == RHS else Streamed
-        return kind(packed, self.k_tiles, self.instance.elements[side], self.inner_tiles[side], self.steps, rows)
+        kind, window = (self.weights, self.window) if side == RHS else (Streamed, None)
+        return kind(
+            packed, self.k_tiles, self.instance.elements[side], self.inner_tiles[side], self.steps, rows, window
+        )
 
     def _distribute(self, thread: Index) -> None:
         super()._distribute(thread)

@@ -10,6 +10,7 @@ Weights are those of all experts, packed as for `split_k.py`, and read by the id
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -23,7 +24,7 @@ from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, once, split_k, standing
 from mxcomp.ukernels.brought import quantised
-from mxcomp.ukernels.builder import Index, Values, sched_barrier, select, when
+from mxcomp.ukernels.builder import Index, Values, Window, sched_barrier, select, when
 from mxcomp.ukernels.chain import Memory
 from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.computed import Computed, Loads
@@ -97,10 +98,26 @@ class Weights:
             found.append(tensor.CastOp(hidden, build.expand(operand, shape)).result)
         return found
 
+    @property
+    def is_far(self) -> bool:
+        """Whether elements have more bytes than a buffer: other kernels are given copies of those of chosen experts."""
+        return math.prod(self._shapes[0]) > builder.MOST_BYTES
+
+    @property
+    def objection(self) -> str:
+        """Why they cannot be read; "" if they can."""
+        elements, scales = map(math.prod, self._shapes)
+        is_read = max(elements // self.experts, scales) <= builder.MOST_BYTES
+        return "" if is_read else f"weights of an expert, or all scales, exceed {builder.MOST_BYTES} bytes"
+
     def first(self, ids: ir.Value, number: Index) -> Index:
         """Returns the first inner tile of the expert with one of the ids."""
         id_ = s.clamped(tensor.ExtractOp(ids, [number.value]).result, self.experts - 1)
         return builder.uniform(Index.of(id_)) * self.inner_tiles
+
+    def window(self, first: Index) -> Window | None:
+        """Returns the inner tiles of an expert, where those of all have more bytes than a buffer."""
+        return (first.here, self.inner_tiles) if self.is_far else None
 
 
 def _steps(k: int) -> int:
@@ -187,8 +204,11 @@ class _Gated(once.Once):
     def _share_out(self, waves: int) -> None:
         """Shares nothing: threads of a wave add up the columns of the only row."""
 
-    def products(self, x: ir.Value, weights: Values, inner_tile: Index, thread: Index) -> ir.Value:
+    def products(
+        self, x: ir.Value, weights: Values, window: Window | None, inner_tile: Index, thread: Index
+    ) -> ir.Value:
         """Returns LDS with what each wave has of the columns from an inner tile on."""
+        self.window = window
         hidden = build.tensor_type([None, BLOCK // 2], "i32")  # the number of blocks
         self._operands(tensor.CastOp(hidden, x).result, *weights)
         (rhs,) = self.b
@@ -226,7 +246,7 @@ class GateUp(_Experts):
             return f"no kernel multiplies {self.lhs} with {self.weights.element}"
         if not 1 < self.of_token <= once.MOST_BLOCKS - STEPS * BLOCKS:
             return f"a token has {self.of_token} blocks"
-        return self._instance.objection(self.target)
+        return self.weights.objection or self._instance.objection(self.target)
 
     @property
     def taken(self) -> ir.RankedTensorType:
@@ -245,8 +265,9 @@ class GateUp(_Experts):
         place = composing.split((first + own).value, build.static_sizes(self.computed.value))
         loads = self._loads(others, place, threads.number)
         kernel = _Gated(self._instance, self.target)
-        chosen = self.weights.first(ids, number) + inner_tile * UNITS
-        sums = kernel.products(x, self.weights.opened([elements, scales]), chosen, threads.number)
+        expert, weights = self.weights.first(ids, number), self.weights.opened([elements, scales])
+        chosen = expert + inner_tile * UNITS
+        sums = kernel.products(x, weights, self.weights.window(expert), chosen, threads.number)
         products = _Products(sums, [], inner_tile * _COLUMNS, kernel.waves, _COLUMNS, is_one=True)
         (out,) = threads.outs
         at: list[Index | int] = [0, (own // _PIECE).here, 0, (own % _PIECE).here]
@@ -317,7 +338,8 @@ class Down(_Experts):
         if not {self.lhs, self.weights.element} <= set(once.ELEMENTS):
             return f"no kernel multiplies {self.lhs} with {self.weights.element}"
         last = build.static_sizes(self.computed.value)[-1]
-        return "" if last == self.weights.inner_tiles * INNER_ROWS else f"a row has {last} columns"
+        is_whole = last == self.weights.inner_tiles * INNER_ROWS
+        return self.weights.objection if is_whole else f"a row has {last} columns"
 
     @property
     def taken(self) -> ir.RankedTensorType:
@@ -337,8 +359,10 @@ class Down(_Experts):
         place = composing.split((first + lane % INNER_ROWS).value, build.static_sizes(self.computed.value))
         loads = self._loads(others, place, threads.number)
         packed = self.weights.opened([elements, scales])
-        rhs = Streamed((packed[0], packed[1]), Index.of(self.weights.k_tiles), self.weights.element, 1, STEPS)
-        rhs.inner_tile = (self.weights.first(ids, number) + workgroup).here
+        expert, k_tiles = self.weights.first(ids, number), Index.of(self.weights.k_tiles)
+        window = self.weights.window(expert)
+        rhs = Streamed((packed[0], packed[1]), k_tiles, self.weights.element, 1, STEPS, window=window)
+        rhs.inner_tile = (expert + workgroup).here
         lhs = _Row(self.lhs, self.chosen, number, self.chosen * self._padded)
         for each in (rhs, lhs):
             each.distribute(lane.here)

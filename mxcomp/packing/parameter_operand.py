@@ -63,6 +63,15 @@ def load_packed(source: ir.Value, layout: DataTiledLayout, operand: int) -> ir.V
     return util.GlobalLoadOp(packed, symbol, is_immutable=True).result
 
 
+def is_one(source: ir.Value) -> bool:
+    """Returns whether all that an operand is made of is a parameter, which the program does not change."""
+    load = origins.root(source)
+    try:
+        return load is not None and _parameter_of(load) is not None
+    except NotStoredError:
+        return False
+
+
 def _packing(key: str, stored: ir.Value, source: ir.Value, layout: DataTiledLayout, operand: int) -> Packing:
     """Returns the packing of a parameter. Raises NotStoredError."""
     view = origins.view(source)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mxcomp.layout import OPERAND_NAMES, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import gathers
+from mxcomp.packing import parameter_operand
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.plan import Plan
 from mxcomp.plans.tiled import Tiled
@@ -48,7 +49,8 @@ def operands(site: Site, context: Context, plan: Plan) -> tuple[int, ...] | str:
         if not gathers.is_clamped(gather):
             return f"{first}: its ids are neither as they are nor clamped to the experts"
         size = gathers.packed_bytes(gather, op.operands[index], plan.layout, plan.multiplied_as(index))
-        if size > options.target.max_buffer_bytes:
+        is_far = size > options.target.max_buffer_bytes
+        if is_far and not (plan.reads_far and options.packed_parameters and parameter_operand.is_one(gather.source)):
             return f"{first}: all experts exceed {options.target.max_buffer_bytes} bytes"
     return tuple(by_expert)
 

@@ -55,6 +55,8 @@ class Tiled(Launched):
     skips: bool = False
 
     operands: ClassVar[str] = DATA_TILED
+    reads_far: ClassVar[bool] = False
+    """Whether its kernel reads what is gathered where that exceeds a buffer, if it is stored packed."""
     loops_in_front: ClassVar[bool] = False
     """Whether its dispatch begins with loops, of which IREE drops those of a single iteration."""
 

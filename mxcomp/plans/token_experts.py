@@ -54,6 +54,7 @@ class TokenExperts(Tiled):
 
     nested: ClassVar[tuple[str, ...]] = ("instead",)
     fuses_consumers: ClassVar[bool] = False
+    reads_far: ClassVar[bool] = True
 
     @classmethod
     def offer(cls, choice: Choice) -> None:
@@ -77,7 +78,8 @@ class TokenExperts(Tiled):
                 context.note(up, f"{_NOT}{found}")
             return []
         note = _NOTE
-        if options.fuse_quantisers == AUTO:
+        is_far = any(each.weights.is_far for each in (found.gate_up, found.down))
+        if options.fuse_quantisers == AUTO and not is_far:
             ours, others = token_ways(down.stored, context.registry)
             if ours is None or others is None:
                 return []
@@ -90,7 +92,7 @@ class TokenExperts(Tiled):
         for site, partner, kernel in ((up, down, found.gate_up), (down, up, found.down)):
             instead = choice.plans[site.index]
             plan = cls(layout=kernel.weights.layout, partner=partner.index, instead=instead, note=note)
-            read = by_id.reading(site, context, plan.bounded(site.stored, options))
+            read = by_id.reading(site, context, plan.bounded(site.problem, options))
             if not isinstance(read, TokenExperts) or read.gathered != (RHS, RHS_SCALE):
                 return []
             plans.append(replace(read, ukernel=kernel.prefix))

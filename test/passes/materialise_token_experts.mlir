@@ -1,6 +1,9 @@
 // RUN: %python %S/inputs/gated_layer.py 1 | mxcomp-opt - \
 // RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode,mxcomp-fuse-consumers,mxcomp-materialise)' \
 // RUN:   | filecheck %s
+// RUN: %python %S/inputs/gated_layer.py 1 shared | mxcomp-opt - \
+// RUN:   --pass-pipeline='builtin.module(mxcomp-recognise,mxcomp-defer-constants,mxcomp-encode,mxcomp-fuse-consumers,mxcomp-materialise)' \
+// RUN:   | filecheck %s --check-prefix=SHARED
 
 // Both products of a single token's experts are two dispatches: hidden activations are all that is between them, and the
 // sum over experts, its rounding and the residual are computed behind down.
@@ -19,3 +22,10 @@
 // CHECK: flow.return
 // CHECK-NOT: linalg.generic
 // CHECK: return
+
+// What follows in the encoding of another product's result is that one's: the sum over experts, rounded, is the last of down's.
+
+// SHARED-LABEL: func.func @shared(
+// SHARED: "mx_token_gate_up_
+// SHARED: "mx_token_down_
+// SHARED: return
