@@ -143,7 +143,8 @@ def resembles(product: ir.Operation) -> bool:
             continue
         is_of_rows = op.name == "linalg.generic" and "reduction" in iterators(op)
         found |= {each.name for each in graph.walk(op)} | ({_SUM} if is_of_rows else set())
-        values += [each for each in op.operands if build.is_tensor(each) and each not in values]
+        numbers = [each for each in op.operands if build.is_tensor(each) and each not in values]
+        values += [each for each in numbers if isinstance(build.element(each), ir.FloatType)]  # ids come from a softmax
     return {PRODUCT, "math.exp", _SUM} <= found
 
 

@@ -3,6 +3,7 @@
 // Attention that is spelled out: two products and a softmax between them.
 
 #row = affine_map<(n, t, l) -> (n, t)>
+#pair = affine_map<(n, t) -> (n, t)>
 #all = affine_map<(n, t, l) -> (n, t, l)>
 #mask = affine_map<(n, t, l) -> (t, l)>
 #each = affine_map<(n, t, v) -> (n, t, v)>
@@ -831,22 +832,43 @@ util.func public @weights_kept(%q: !q, %k: !k, %v: !k) -> (!q, tensor<4x1x96xbf1
   util.return %rounded, %weights : !q, tensor<4x1x96xbf16>
 }
 
-// A product, its activation by powers, and another product: no softmax.
+// A product, its activation by powers, and another product: no softmax. Ids may come from one.
 // CHECK-LABEL: util.func public @activated(
 // CHECK-COUNT-2: linalg.batch_matmul
 // CHECK: util.return
-util.func public @activated(%q: !q, %kt: !kt, %v: !k) -> tensor<4x1x64xf32> {
+util.func public @activated(%q: !q, %kt: !kt, %v: !k, %biases: tensor<8xf32>) -> tensor<4x1x64xf32> {
   %zero = arith.constant 0.0 : f32
-  %one = arith.constant 1.0 : f32
   %s_places = tensor.empty() : !s
   %s_start = linalg.fill ins(%zero : f32) outs(%s_places : !s) -> !s
   %products = linalg.batch_matmul ins(%q, %kt : !q, !kt) outs(%s_start : !s) -> !s
+  %row_places = tensor.empty() : tensor<4x1xf32>
+  %total_start = linalg.fill ins(%zero : f32) outs(%row_places : tensor<4x1xf32>) -> tensor<4x1xf32>
+  %total = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%products : !s) outs(%total_start : tensor<4x1xf32>) {
+  ^bb0(%x: f32, %out: f32):
+    %0 = arith.addf %x, %out : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x1xf32>
+  %id_places = tensor.empty() : tensor<4x1xi64>
+  %ids = linalg.generic {indexing_maps = [#pair, #pair], iterator_types = ["parallel", "parallel"]}
+      ins(%total : tensor<4x1xf32>) outs(%id_places : tensor<4x1xi64>) {
+  ^bb0(%x: f32, %out: i64):
+    %0 = arith.fptosi %x : f32 to i64
+    linalg.yield %0 : i64
+  } -> tensor<4x1xi64>
+  %bias = linalg.generic {indexing_maps = [#pair, #pair], iterator_types = ["parallel", "parallel"]}
+      ins(%ids : tensor<4x1xi64>) outs(%row_places : tensor<4x1xf32>) {
+  ^bb0(%id: i64, %out: f32):
+    %0 = arith.index_cast %id : i64 to index
+    %1 = tensor.extract %biases[%0] : tensor<8xf32>
+    linalg.yield %1 : f32
+  } -> tensor<4x1xf32>
   %narrow_places = tensor.empty() : tensor<4x1x96xbf16>
-  %weights = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel", "parallel"]}
-      ins(%products : !s) outs(%narrow_places : tensor<4x1x96xbf16>) {
-  ^bb0(%x: f32, %out: bf16):
+  %weights = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%products, %bias : !s, tensor<4x1xf32>) outs(%narrow_places : tensor<4x1x96xbf16>) {
+  ^bb0(%x: f32, %y: f32, %out: bf16):
     %0 = math.exp %x : f32
-    %1 = arith.addf %0, %one : f32
+    %1 = arith.addf %0, %y : f32
     %2 = arith.divf %x, %1 : f32
     %3 = arith.truncf %2 : f32 to bf16
     linalg.yield %3 : bf16
