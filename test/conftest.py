@@ -19,6 +19,7 @@ import lit.TestingConfig
 import lit.worker
 import pytest
 from _pytest._code.code import TerminalRepr
+from hypothesis.internal.conjecture import providers
 
 from mxcomp.mlir.driver import DriverFlags
 from mxcomp.options import STRICT
@@ -41,9 +42,11 @@ hypothesis.settings.load_profile("mxcomp")
 def pytest_configure(config: pytest.Config) -> None:
     """IREE verifies IR behind each of its passes, for a quarter of its time: in commands, and where slow tests run too.
 
-    Elsewhere it is verified behind each of ours (`pipeline.run`), and so behind IREE's phases.
+    Elsewhere it is verified behind each of ours (`pipeline.run`), and so behind IREE's phases. Nor does Hypothesis
+    parse all modules there, for constants that it might draw.
     """
     if config.option.markexpr == "not slow":
+        providers._get_local_constants = lambda: providers._local_constants
         flags_of = DriverFlags.of
         quick = ("--verify=false",)
         DriverFlags.of = staticmethod(  # type: ignore[method-assign]

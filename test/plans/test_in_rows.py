@@ -67,7 +67,7 @@ def test_constant_rhs(ukernel: str) -> None:
     ],
 )
 def test_nothing_of_it_is_packed(ukernel: str, side: str, dispatches: list[str]) -> None:
-    program = mxcomp.compile(Shaped(40, 72, 1024).text(), ukernels=ukernel)
+    program = mxcomp.compile(Shaped(40, 72, 1024).text(), ukernels=ukernel, compile_to="executable-configurations")
     (matmul,) = program.report.matmuls
     assert matmul.dispatches == dispatches
     assert f"{side} is read as it is stored, by {ukernel}" in (matmul.note or "")

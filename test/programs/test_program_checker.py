@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import campaign
+import checking
 import drawn
 import made
 import numpy as np
@@ -52,9 +54,15 @@ WRONG = {
 }
 
 
+@pytest.fixture(scope="module")
+def compiled(some: program.Program, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return checking._compiled(some, tmp_path_factory.mktemp("some"))
+
+
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_numbers(name: str, some: program.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_numbers(name: str, some: program.Program, compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     change, kind = WRONG[name]
+    monkeypatch.setattr(checking, "_compiled", lambda *_: compiled)
     monkeypatch.setattr(runtime, "run", _returning(change, some))
     found = check(some)
     assert found.kind == kind, found.message

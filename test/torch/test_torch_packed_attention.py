@@ -52,7 +52,7 @@ MANY = {"heads": 2, "group": 2, "batch": 1}
 
 @pytest.mark.parametrize("case", [{}, MANY | {"queries": 64}], ids=["one query", "many"])
 def test_dispatches(case: Mapping[str, int]) -> None:
-    program, _ = compiled(**case)
+    program, _ = compiled(**case, compile_to="executable-configurations")
     assert len(program.report.launches) == 2
 
 

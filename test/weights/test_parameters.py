@@ -136,7 +136,8 @@ def test_other_parameters_are_copied(tmp_path: Path) -> None:
 
 def test_one_weight_in_two_layouts() -> None:
     large = Matmul(10000, SMALL.n, SMALL.k, constant_rhs=True)
-    program = mxcomp.compile(with_parameters(SMALL, large, keys=[*KEYS, *KEYS]), packed_parameters=True)
+    text = with_parameters(SMALL, large, keys=[*KEYS, *KEYS])
+    program = mxcomp.compile(text, packed_parameters=True, compile_to="flow")
     assert len({matmul.ukernel for matmul in program.report.matmuls}) == 2
     keys = [parameter.key for parameter in program.report.manifest.parameters]
     assert len(keys) == len(set(keys)) == 4
@@ -223,7 +224,7 @@ def test_published_checkpoints(naming: tuple[list[str], Callable[..., Path]], tm
     keys, write = naming
     _, elements, _, scales = SMALL.operands
     path = write(tmp_path / "model.safetensors", fc=(elements, scales))
-    program = mxcomp.compile(with_parameters(SMALL, keys=keys), packed_parameters=True)
+    program = mxcomp.compile(with_parameters(SMALL, keys=keys), packed_parameters=True, compile_to="flow")
     found = checkpoint.pack(program.report.manifest, Checkpoint.read(path))
     expected = checkpoint.pack(built(SMALL).report.manifest, stored(tensors(SMALL)))
     assert [data.tobytes() for data in found.values()] == [data.tobytes() for data in expected.values()]
