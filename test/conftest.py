@@ -94,16 +94,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONG = (
-    "test_in_place.py", "test_lint.py", "test_compile.py", "test_ukernels.py", "test_run.py",
-    "test_torch_decompositions.py", "test_shapes.py", "test_mutants.py", "test_plugin.py", "test_verify.py",
-    "test_parameters.py", "test_failures.py", "test_corpus_triton.py", "test_versions.py",
-    "test_torch_export.py", "test_profile_names.py", "test_properties.py", "test_in_rows.py", "test_models.py",
-    "test_examine.py", "test_dual.py", "test_interrupts.py", "test_gated_experts.py", "test_few_rows.py",
-    "test_packed_hidden.py", "test_comparison.py", "test_snippets.py", "test_tune.py", "test_program.py",
-    "test_torch_attention.py", "test_attention.py", "test_fusions.py", "test_processes.py", "test_resident.py",
-    "test_fused_quantisers.py", "test_producers.py", "test_torch_experts.py", "test_machines.py", "test_routing.py",
-    "test_fallback.py", "test_parts.py", "test_torch.py", "registry.mlir", "test_hidden.py",
-    "test_parameter_views.py", "test_torch_compare.py", "test_chain.py", "test_weight_only.py", "test_trust.py",
+    "test_compile.py", "test_in_place.py", "test_lint.py", "test_corpus_triton.py", "test_ukernels.py", "test_run.py",
+    "test_in_rows.py", "test_failures.py", "test_gated_experts.py", "test_plugin.py", "test_epilogues.py",
+    "test_shapes.py", "test_parameters.py", "test_properties.py", "test_machines.py", "test_profile_names.py",
+    "test_torch_decompositions.py", "test_versions.py", "test_snippets.py", "test_torch_dynamic_attention.py",
+    "test_torch_attention.py", "test_few_rows.py", "test_bytecode.py", "test_models.py", "test_torch_caches.py",
+    "test_interrupts.py", "test_mutants.py", "test_chain.py", "test_packed_hidden.py", "test_tune.py",
+    "test_torch_rotated_rows.py", "test_dual.py", "test_attention.py", "test_profile.py",
+    "test_torch_dynamic_sizes.py", "test_torch_export.py", "test_comparison.py", "test_verify.py", "test_faults.py",
+    "test_fused_quantisers.py", "test_processes.py", "test_examine.py", "kernel.mlir", "test_routing.py",
+    "test_parts_of_k.py", "compile.mlir", "test_fusions.py", "test_plugin_spellings.py", "test_fast_kernels.py",
+    "test_producers.py", "registry.mlir", "test_parameter_views.py", "test_hidden.py", "test_resident.py",
 )  # fmt: skip
 """Files that take longest, with the longest first: a worker that is done with a file takes the next one."""
 

@@ -223,7 +223,7 @@ def test_drawn_sizes(rows: int, blocks: int, kind: str, matrices: int, seed: int
 
 
 def notes(case: Case, **how: Any) -> str:
-    return str([each.note for each in program(case, compile_to="flow", **how).report.matmuls])
+    return str([each.note for each in program(case, compile_to="input", **how).report.matmuls])
 
 
 def test_where_it_is_left_a_dispatch() -> None:

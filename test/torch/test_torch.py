@@ -26,7 +26,7 @@ def block() -> tuple[torch.nn.Module, torch.Tensor]:
 
 def test_report_of_a_transformer_block() -> None:
     model, x = block()
-    program = mxcomp.compile(export(model, (x,)), compile_to="flow")
+    program = mxcomp.compile(export(model, (x,)), compile_to="input")
     sizes = [(matmul.m, matmul.n, matmul.k) for matmul in program.report.matmuls]
     assert sizes == [(TOKENS, MODEL, MODEL)] * 4 + [(TOKENS, HIDDEN, MODEL)] * 2 + [(TOKENS, MODEL, HIDDEN)]
     for matmul in program.report.matmuls:

@@ -79,7 +79,7 @@ def test_parameters(tmp_path: Path) -> None:
 
 
 def test_report_names_modules() -> None:
-    program = mxcomp.compile(mxcomp.torch.export(model(), (X,)), compile_to="flow")
+    program = mxcomp.compile(mxcomp.torch.export(model(), (X,)), compile_to="input")
     names = [f"layers.{layer}.{linear}" for layer in range(2) for linear in ("up", "down")]
     assert [matmul.name for matmul in program.report.matmuls] == names
     assert all("test_torch_export.py" in matmul.location and matmul.dispatches for matmul in program.report.matmuls)

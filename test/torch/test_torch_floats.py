@@ -75,7 +75,7 @@ def test_reasons() -> None:
 
 def test_report() -> None:
     """They are in the report of a compilation, and survive its JSON."""
-    program = mxcomp.torch.compile(replaced(), (torch.randn(4, K),), compile_to="flow")
+    program = mxcomp.torch.compile(replaced(), (torch.randn(4, K),), compile_to="input")
     assert program.report.floats == EXPECTED
     assert report.Report.from_json(program.report.to_json()).floats == EXPECTED
     stream = io.StringIO()

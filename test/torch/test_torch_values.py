@@ -93,7 +93,7 @@ def test_a_model_that_casts() -> None:
         expected = net(x)
         mxcomp.torch.replace_linears(net, "E4M3", "E4M3", "rceil")
         assert ((net(x) - expected).norm() / expected.norm()).item() < 0.1
-    assert len(mxcomp.torch.compile(net, (x,), compile_to="flow").report.matmuls) == 2
+    assert len(mxcomp.torch.compile(net, (x,), compile_to="input").report.matmuls) == 2
 
 
 @pytest.mark.slow  # runs on the simulator
