@@ -65,10 +65,6 @@ class Dual(Joint, FusedQuant):
         found = super().of_bits(bits)
         return found if isinstance(found, Dual) else self.apart.of_bits(bits)
 
-    @property
-    def joint_kernel(self) -> str:
-        return self.fused
-
     def of_both(self, matmul: Matmul, other: Matmul) -> Sequence[ir.Value]:
         inputs, kind = [*matmul.packed, *other.packed[1:]], self.tiles(matmul).accumulators
         return self.by_kernel(self.fused, inputs, matmul, kind, UNROLL, count=2)

@@ -10,8 +10,7 @@ Tiles are as large as those of one matmul of all columns, and one of both result
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 
@@ -32,12 +31,9 @@ from mxcomp.ukernels.waves import BEYOND
 
 @dataclass(frozen=True)
 class DualPacked(Joint):
-    """The kernel takes both; each of them has the plan `alone` if they cannot be in one dispatch after all."""
+    """The kernel takes both."""
 
     plan: str = "dual_packed"
-    alone: DataTiled = field(default_factory=DataTiled)
-
-    nested: ClassVar[tuple[str, ...]] = ("alone",)
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
@@ -57,18 +53,10 @@ class DualPacked(Joint):
         note = f"{chosen.name} computes matmul {site.partner} as well"
         note += f", modelled {us:.1f} µs for both" if us is not None else ""
         order = {} if us is None else {"order": timed[chosen].order}
-        both = cls(partner=site.partner, alone=best, note=note).by(registry[chosen.name], **order)
+        both = cls(partner=site.partner, instead=best, note=note).by(registry[chosen.name], **order)
         plan = both.bounded(problem, options)
         apart = best.cost(problem, size, registry)
         return Proposal(plan) if named or us is None or apart is None else Proposal(plan, us, 2 * apart)
-
-    @property
-    def apart(self) -> DataTiled:
-        return replace(self.alone, index=self.index)
-
-    @property
-    def joint_kernel(self) -> str:
-        return self.ukernel or ""
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
         """Returns modelled µs of both."""

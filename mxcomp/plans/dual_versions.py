@@ -9,7 +9,7 @@ Ranges are those of `multi_m` and `few_rows`, and operands are packed once for a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import geometric_mean
 from typing import ClassVar
@@ -37,13 +37,11 @@ from mxcomp.ukernels.waves import BEYOND
 
 @dataclass(frozen=True)
 class DualVersions(Joint, MultiM):
-    """Each version computes both matmuls; each of them has the plan `alone` if they cannot be in one dispatch."""
+    """Each version computes both matmuls."""
 
     plan: str = "dual_versions"
-    alone: MultiM = field(default_factory=MultiM)
 
     least_gain: ClassVar[float] = 0.0
-    nested: ClassVar[tuple[str, ...]] = ("alone",)
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
@@ -67,16 +65,8 @@ class DualVersions(Joint, MultiM):
         us, instead = geometric_mean(together), geometric_mean(apart)
         names = [f"{each.kernel}{'' if max_m is None else f' up to M = {max_m}'}" for max_m, each in plans]
         note = f"{', '.join(names)}: matmul {site.partner} as well, modelled {us:.1f} µs for both, a geometric mean"
-        made = cls.of_versions(plans, partner=site.partner, alone=best, note=f"{note}, against {instead:.1f}")
+        made = cls.of_versions(plans, partner=site.partner, instead=best, note=f"{note}, against {instead:.1f}")
         return Proposal(made.bounded(site.problem, context.options), us, instead)
-
-    @property
-    def apart(self) -> MultiM:
-        return replace(self.alone, index=self.index)
-
-    @property
-    def joint_kernel(self) -> str:
-        return ", ".join(each.kernel or "" for _, each in self.versions)
 
     @property
     def unfused(self) -> Tiled:
@@ -124,8 +114,8 @@ def _packed(plan: Tiled, site: Site, size: int, registry: Registry) -> Sequence[
     instances = [each for each in registry.runnable(dual_packed.INSTANCES) if takes(each, site.problem)]
     both = replace(site.problem, n=2 * (site.problem.n or 0))
     ranked = [(each, candidate(registry[each.plain.name], both, size)) for each in instances]
-    alone = DataTiled.of(plan)
-    return [DualPacked(alone=alone).by(registry[each.name], timed.order) for each, timed in ranked if timed is not None]
+    plan_of_both = DualPacked(instead=DataTiled.of(plan))
+    return [plan_of_both.by(registry[each.name], timed.order) for each, timed in ranked if timed is not None]
 
 
 def is_packed_alike(one: Tiled, other: Tiled) -> bool:

@@ -69,10 +69,6 @@ class HiddenVersions(PackedHidden, MultiM):
             return None
         return Found(packing, taking, *means)
 
-    @property
-    def joint_kernel(self) -> str:
-        return ", ".join(each.kernel or "" for _, each in self.versions)
-
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
         return MultiM.cost(self, problem, result_bytes, registry)
 

@@ -6,8 +6,8 @@ Whether that can be is known when consumers are fused: those behind one matmul m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeAlias
 
 from iree.compiler import ir
 
@@ -18,25 +18,35 @@ from mxcomp.packing import result_tiles
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import EPILOGUE
 from mxcomp.plans.building import Building, Matmul
-from mxcomp.plans.plan import Proposal
+from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 
 
 @dataclass(frozen=True)
-class Joint(Tiled):
-    """A plan of either of two matmuls; `partner` is the index of the other one."""
+class Paired(Tiled):
+    """A plan of either of two matmuls: `partner` is the index of the other one, `instead` the plan if it cannot be."""
 
     partner: int = -1
+    instead: Plan = field(default_factory=Plan)
+
+    nested: ClassVar[tuple[str, ...]] = ("instead",)
+
+
+@dataclass(frozen=True)
+class Joint(Paired):
+    """A plan of either of two matmuls in one dispatch."""
 
     @property
     def apart(self) -> Tiled:
         """The plan of each if they cannot be in one dispatch after all."""
-        return self
+        found = replace(self.instead, index=self.index)
+        assert isinstance(found, Tiled)
+        return found
 
     @property
     def joint_kernel(self) -> str:
-        """The name of the kernel of both."""
-        raise NotImplementedError
+        """The name of the kernel of both, or of those by ranges of rows."""
+        return ", ".join(each.kernel or "" for _, each in self.by_rows or [(None, self)])
 
     def of_both(self, matmul: Matmul, other: Matmul) -> Sequence[ir.Value]:
         """Returns accumulator tiles of both, in the region of a dispatch."""

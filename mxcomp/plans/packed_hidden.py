@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from iree.compiler import ir
 
@@ -54,13 +54,10 @@ _NOT = "hidden activations are not quantised in the tile of gate and up: "
 
 @dataclass(frozen=True)
 class PackedHidden(Joint):
-    """`packs_for` is the index of the matmul whose LHS it packs; `instead` the plan if it cannot after all."""
+    """`packs_for` is the index of the matmul whose LHS it packs."""
 
     plan: str = "packed_hidden"
     packs_for: int = -1
-    instead: Plan = field(default_factory=Plan)
-
-    nested: ClassVar[tuple[str, ...]] = ("instead",)
 
     @classmethod
     def offer(cls, choice: Choice) -> None:
@@ -96,10 +93,6 @@ class PackedHidden(Joint):
         tile, size = instance.tile, (instance.tile.threads, 1, 1)
         attrs = tile.llvm_func_attrs
         return cls(layout=instance.layout, ukernel=instance.name, workgroup_size=size, llvm_func_attrs=attrs)
-
-    @property
-    def joint_kernel(self) -> str:
-        return self.ukernel or ""
 
     def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
         """Returns modelled µs of both."""

@@ -13,7 +13,7 @@ It saves the dispatch of the sum, and what each workgroup of a kernel does that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -33,8 +33,8 @@ from mxcomp.packing.packer import part_location
 from mxcomp.plans import by_id
 from mxcomp.plans.building import Building, Matmul
 from mxcomp.plans.context import Site
-from mxcomp.plans.plan import Choice, Plan
-from mxcomp.plans.tiled import Tiled
+from mxcomp.plans.joint import Paired
+from mxcomp.plans.plan import Choice
 from mxcomp.selection.layers import better, token_ways, us_of
 from mxcomp.target import Target
 from mxcomp.ukernels import computed, token_experts
@@ -45,14 +45,11 @@ _NOT = "a token's experts are not two dispatches: "
 
 
 @dataclass(frozen=True)
-class TokenExperts(Tiled):
-    """A plan of gate and up, or of down: `partner` is the index of the other, `instead` the plan if it cannot be."""
+class TokenExperts(Paired):
+    """A plan of gate and up, or of down."""
 
     plan: str = "token_experts"
-    partner: int = -1
-    instead: Plan = field(default_factory=Plan)
 
-    nested: ClassVar[tuple[str, ...]] = ("instead",)
     fuses_consumers: ClassVar[bool] = False
     reads_far: ClassVar[bool] = True
 

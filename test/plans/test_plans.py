@@ -25,7 +25,7 @@ from mxcomp.plans.few_rows import FewRows
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.grouped_experts import GroupedExperts
 from mxcomp.plans.hidden_versions import HiddenVersions
-from mxcomp.plans.joint import Joint
+from mxcomp.plans.joint import Joint, Paired
 from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.packed_hidden import PackedHidden
 from mxcomp.plans.plan import Launched, Proposal
@@ -53,7 +53,7 @@ def below(kind: type[Plan]) -> Iterator[type[Plan]]:
 def test_all_are_in_the_table() -> None:
     for module in pkgutil.iter_modules(plans.__path__):
         import_module(f"mxcomp.plans.{module.name}")
-    assert set(below(Plan)) - {Launched, Tiled, Joint} == set(PLANS)
+    assert set(below(Plan)) - {Launched, Tiled, Paired, Joint} == set(PLANS)
     assert [kind.plan for kind in PLANS] == [kind.__module__.rpartition(".")[2] for kind in PLANS]
 
 
@@ -69,10 +69,10 @@ def test_an_attribute_keeps_it(registry: Registry) -> None:
         SplitK.of(tiled, parts=4),
         fused,
         Dual.of(fused, fused="mx_dual", partner=2),
-        DualPacked.of(tiled, partner=2, alone=tiled),
+        DualPacked.of(tiled, partner=2, instead=tiled),
         GroupedExperts.of(tiled, transposed=True, requantised_for=1),
         MultiM.of_versions([(16, tiled), (None, tiled)], index=1, limits={"m": 64}),
-        DualVersions.of_versions([(None, DualPacked(alone=tiled))], alone=MultiM.of_versions([(None, tiled)])),
+        DualVersions.of_versions([(None, DualPacked(instead=tiled))], instead=MultiM.of_versions([(None, tiled)])),
         HiddenVersions.of_versions([(64, PackedHidden(packs_for=2)), (None, PackedHidden(packs_for=2))], instead=tiled),
         MultiM.of_versions([(64, tiled), (None, tiled)], steps=(4, 16)),
         FewRows.of_versions([(8, fused), (64, tiled), (None, tiled)], note="up to 8 rows"),
