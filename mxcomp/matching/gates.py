@@ -12,7 +12,6 @@ As GPT-OSS stores them. All of it can be computed in the tile of the product (`m
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
@@ -23,6 +22,7 @@ from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.quantiser import Producer
 from mxcomp.matching.replacing import Reading
+from mxcomp.matching.requantise_chains import Chain
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
@@ -35,20 +35,11 @@ _MOST_BITS = 32
 NOT_ALONE = "hidden activations are not computed from gate and up alone"
 
 
-@dataclass(frozen=True)
-class Chain:
-    """A product of gate and up, and the one whose LHS is quantised from its activation.
-
-    `objection` says why that cannot be done where the product is computed; "" if it can.
-    """
-
-    result: ir.Operation
-    consumer: ir.Operation
-    objection: str
-
-
 def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
-    """Returns the chains among batched matmuls without a decision; none if `watched` by mxcomp.verify."""
+    """Returns the chains of gate and up and down among batched matmuls without a decision.
+
+    There are none if they are `watched` by mxcomp.verify.
+    """
     ours = {op.results[0]: op for op in recognised}
     for op in recognised:
         found = None if watched else pair_of(op.operands[LHS], op.operands[LHS_SCALE])
@@ -58,7 +49,7 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
         product = _product(both(pair), ours)
         if product is not None and problem_of(product).batch == problem_of(op).batch:
             ends = [Reading(op, index, None) for index in (LHS, LHS_SCALE)]
-            yield Chain(product, op, objection(producer, pair, op, ends))
+            yield Chain(product, op, True, objection(producer, pair, op, ends))
 
 
 def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
