@@ -27,7 +27,7 @@ from mxcomp.matching.elements import ZERO, Element, Index
 from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Guard, Seen
 from mxcomp.matching.sizes import Size, Sizes
-from mxcomp.matching.softmax import Hidden
+from mxcomp.matching.softmax import Form, Hidden
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
@@ -60,33 +60,6 @@ _MOST_SUMS = 2**12
 """The most elements of the results of such a workgroup, of which LDS has each wave's part."""
 _FORM = ("ntd", "nld", "nlv")
 """The axes of queries, keys and values."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """An attention in a module, of axes "n", batch and head; "t", the query; "l", the key; and elements of both.
-
-    Attributes:
-        op: Whose location it has.
-        result: What it computes, [n, t, v].
-        query, key, value: Elements of them, by their axes.
-        axes: Sizes; None where dynamic.
-        scale, cap: Of scores, and of tanh of scores; no cap: None.
-        mask, sink: Elements of what is added to scores, and of a score that has no value.
-        adds_in_f16: The mask is added to scores of f16, of which little is left where it is low.
-    """
-
-    op: ir.Operation
-    result: ir.Value
-    query: Element
-    key: Element
-    value: Element
-    axes: Mapping[str, int | None]
-    scale: float
-    cap: float | None = None
-    mask: Element | None = None
-    sink: Element | None = None
-    adds_in_f16: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,10 +118,7 @@ def _spelled(op: ir.Operation) -> Form | None:
         if softmax.resembles(op):
             raise NotCoveredError("spelled in a form that is not recognised")
         return None
-    places = found.query, found.key, found.value
-    axes = {index.axis: index.extent for place in places for index in place.indices}
-    mask = _as_added(op, found.mask) if isinstance(found.mask, Hidden) else found.mask
-    return Form(op, found.result, *places, axes, found.scale, found.cap, mask, found.sink, found.adds_in_f16)
+    return found if found.hidden is None else replace(found, mask=_as_added(op, found.hidden))
 
 
 def _as_added(op: ir.Operation, hidden: Hidden) -> Element:
@@ -189,7 +159,7 @@ def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
         return Element(op.operands[number], tuple(Index(each, 1, axes[each]) for each in names))
 
     query, key, value = (access(i, each) for i, each in enumerate(_FORM))
-    return Form(op, op.results[0], query, key, value, axes, _scale(op), mask=access(4, "ntl") if masked else None)
+    return Form(op, op.results[0], query, key, value, _scale(op), mask=access(4, "ntl") if masked else None)
 
 
 def _kernel(form: Form, target: Target) -> Attention:

@@ -15,7 +15,7 @@ attention computes all of it in f32.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -74,31 +74,42 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class Spelled:
-    """An attention: its scores are `cap * tanh(scale * …)`, or `scale * …` where there is no cap.
+class Form:
+    """An attention in a module, of axes "n", batch and head; "t", the query; "l", the key; and elements of both.
 
     Attributes:
+        op: Whose location it has.
         result: What it computes, [n, t, v].
-        query, key, value: Tensors, in the order of dimensions that their axes say.
-        mask: Elements of a tensor that are added to scores, or which scores are hidden.
-        sink: Elements of a tensor that are a score more.
-        adds_in_f16: Scores are f16 when the mask is added to them.
-        products: Both.
+        query, key, value: Elements of them, by their axes.
+        scale, cap: Scores are `cap * tanh(scale * …)`, or `scale * …` where there is no cap.
+        mask: Elements of what is added to scores.
+        hidden: Which scores are hidden in place of that.
+        sink: Elements of a score that has no value.
+        adds_in_f16: The mask is added to scores of f16, of which little is left where it is low.
+        products: Both, where it is spelled out.
     """
 
+    op: ir.Operation
     result: ir.Value
     query: Element
     key: Element
     value: Element
     scale: float
-    cap: float | None
-    mask: Element | Hidden | None
-    sink: Element | None
-    adds_in_f16: bool
-    products: frozenset[ir.Operation]
+    cap: float | None = None
+    mask: Element | None = None
+    hidden: Hidden | None = None
+    sink: Element | None = None
+    adds_in_f16: bool = False
+    products: frozenset[ir.Operation] = frozenset()
+
+    @property
+    def axes(self) -> Mapping[str, int | None]:
+        """The sizes of axes, None where dynamic."""
+        places = self.query, self.key, self.value
+        return {index.axis: index.extent for place in places for index in place.indices}
 
 
-def find(product: ir.Operation) -> Spelled | None:
+def find(product: ir.Operation) -> Form | None:
     """Returns the attention whose last product this is; None where it is none."""
     if product.name != PRODUCT or not is_zero(product.operands[2]) or len(list(product.operands[0].uses)) != 1:
         return None
@@ -121,14 +132,13 @@ def find(product: ir.Operation) -> Spelled | None:
         return None
     scores, mask, scale, cap, adds_in_f16 = found
     query, key = _factors(scores, _RESULT, "d")
-    both = frozenset({scores, product})
     result = product.results[0]
     uses = list(result.uses)
     if len(uses) == 1 and is_rounding(rounding := uses[0].owner.operation):
         result = rounding.results[0]
-    return Spelled(
-        result, query, key, value, scale, cap, mask, None if column is None else column.leaf, adds_in_f16, both
-    )
+    added, hidden = (None, mask) if isinstance(mask, Hidden) else (mask, None)
+    sink, products = None if column is None else column.leaf, frozenset({scores, product})
+    return Form(product, result, query, key, value, scale, cap, added, hidden, sink, adds_in_f16, products)
 
 
 def resembles(product: ir.Operation) -> bool:
