@@ -315,6 +315,9 @@ def _swizzle(layout: DataTiledLayout, operand: int, element: str | None) -> Tile
 
 def layout_from(entries: dict[str, Any]) -> DataTiledLayout:
     """Returns a layout from the entries of a dictionary attribute. Raises ValueError, TypeError."""
+    known = [field.name for field in fields(DataTiledLayout)]
+    if unknown := [key for key in entries if key not in known]:
+        raise ValueError(f"unknown entries of layout {', '.join(unknown)}: expected {', '.join(known)}")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entries.items()}
     return DataTiledLayout(**values)
 

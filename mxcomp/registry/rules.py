@@ -37,6 +37,8 @@ class Constraint:
         for bound in (self.min, self.max, self.div, self.odd):
             if bound is not None and (type(bound) is not int or bound < 1):
                 raise ValueError(f"a constraint must be a positive integer, got {bound!r}")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"a constraint's min {self.min} is above its max {self.max}")
 
     def violation(self, name: str, size: int | None) -> str:
         """Returns why `size` does not satisfy the constraint, or ""."""
@@ -117,6 +119,8 @@ class Ukernel:
             return ""
         if threads > (most := target.max_workgroup_threads):
             return f"workgroup_size has {threads} threads, expected at most {most} on {target.name}"
+        if threads % target.wave_size:
+            return f"workgroup_size has {threads} threads, expected a multiple of {target.wave_size} on {target.name}"
         if self.lds_bytes > target.lds_bytes:
             return f"it takes {self.lds_bytes} bytes of LDS, expected at most {target.lds_bytes} on {target.name}"
         return ""

@@ -131,7 +131,7 @@ LAYOUT = inner_tiled_layout(1, 2)
 RULE = {"archs": ["gfx950"], "types": [*ELEMENTS, "f8E8M0FNU", "f8E8M0FNU", "f32"], "workgroup_size": [64, 1, 1]}
 RULE |= {"layout": layout_entries(LAYOUT)}
 TYPES = lambda: argument_types(LAYOUT, ELEMENTS)
-
+FOUR = lambda kind: build.tensor_type([4 if size < 0 else size for size in kind.shape], ELEMENTS[0])
 
 def write(name, size=16, change=lambda types: types, result=lambda types: types[-1]):
     types = change(list(TYPES()))
@@ -170,6 +170,22 @@ OTHER = 'build.tensor_type((1, 2), "f32")'
         (
             instances('RULE | {"workgroup_size": [2048, 1, 1]}'),
             ":20: @own: workgroup_size has 2048 threads, expected at most 1024 on gfx950",
+        ),
+        (
+            instances('RULE | {"workgroup_size": [100, 1, 1]}'),
+            ":20: @own: workgroup_size has 100 threads, expected a multiple of 64 on gfx950",
+        ),
+        (
+            instances('RULE | {"constraints": {"m": {"min": 64, "max": 32}}}'),
+            ":26: @own: a constraint's min 64 is above its max 32",
+        ),
+        (
+            instances('RULE | {"layout": RULE["layout"] | {"waves": 2}}'),
+            ":26: @own: unknown entries of layout waves: expected intrinsic, intrinsics_m, ",
+        ),
+        (
+            instances(write="lambda name: write(name, change=lambda types: [FOUR(types[0]), *types[1:]])"),
+            ":20: @own: argument 0 (lhs) is tensor<1x1x4x1x4x4x16x32xf4E2M1FN>, expected tensor<1x1x?x1x4x4x16x32xf",
         ),
         (
             instances(write="lambda name: write(name, size=200000)"),
