@@ -65,8 +65,8 @@ def find_parts(place: Element, axes: Mapping[str, int | None], whole: str) -> li
 
 
 def _is_row(place: Element, axes: Mapping[str, int | None], whole: str) -> bool:
-    """Returns whether a tensor has all elements along the axis `whole` in its last dimension."""
-    return place.indices[-1:] == (Index(whole, 1, axes[whole]),)
+    """Returns whether a tensor has all elements along the axis `whole`, if there is one, in its last dimension."""
+    return place.indices[-1:] == (Index(whole, 1, axes.get(whole)),)
 
 
 def _is_computed(value: ir.Value) -> bool:

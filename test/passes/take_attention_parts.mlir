@@ -98,3 +98,23 @@ util.func public @halves(%q: tensor<4x1x64xbf16>, %x: tensor<4x96x64xbf16>, %v: 
   } -> tensor<4x1x64xbf16>
   util.return %r : tensor<4x1x64xbf16>
 }
+
+// A mask that is a slice is no slice of rows.
+
+// CHECK-LABEL: util.func public @mask(
+// CHECK: %[[MASKS:.+]] = tensor.extract_slice
+// CHECK: %[[MASK:.+]] = tensor.collapse_shape %[[MASKS]]
+// CHECK: ins(%{{[^,]+}}, %{{[^,]+}}, %{{[^,]+}}, %[[MASK]] : tensor<4x64xbf16>, tensor<4x96x64xbf16>, tensor<4x96x64xbf16>, tensor<4x96xbf16>)
+util.func public @mask(%q: tensor<4x1x64xbf16>, %k: tensor<4x96x64xbf16>, %v: tensor<4x96x64xbf16>, %masks: tensor<4x1x99xbf16>)
+    -> tensor<4x1x64xbf16> {
+  %mask = tensor.extract_slice %masks[0, 0, 3] [4, 1, 96] [1, 1, 1] : tensor<4x1x99xbf16> to tensor<4x1x96xbf16>
+  %scale = arith.constant 0.125 : f32
+  %empty = tensor.empty() : tensor<4x1x64xbf16>
+  %r = iree_linalg_ext.attention <indexing_maps = [#q, #k, #v, #s, affine_map<(n, t, v, d, l) -> (n, t, l)>, #o]>
+      ins(%q, %k, %v, %scale, %mask : tensor<4x1x64xbf16>, tensor<4x96x64xbf16>, tensor<4x96x64xbf16>, f32, tensor<4x1x96xbf16>)
+      outs(%empty : tensor<4x1x64xbf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<4x1x64xbf16>
+  util.return %r : tensor<4x1x64xbf16>
+}
