@@ -262,9 +262,12 @@ def _span(found: Choice) -> tuple[Index, Element, int, Size] | None:
         return None
     element, by = low.element
     count = _size(low.plus(high).plus(Sum(1)))
+    line = low.places[0][0]
     if not isinstance(element, Element) or by != -1 or count is None:
         return None
-    return low.places[0][0], element, -low.number, count
+    if any(index.axis == line.axis for index in element.indices):  # each place has an integer of its own, not each row
+        return None
+    return line, element, -low.number, count
 
 
 def _size(found: Sum) -> Size | None:

@@ -472,3 +472,43 @@ func.func @limited(%cache: tensor<4x16x8xf32>, %rows: tensor<4x?x8xf32>, %other:
   } -> tensor<4x16x8xf32>
   return %u : tensor<4x16x8xf32>
 }
+
+// An integer for each place says which row it has, not where each row goes, though there are as many.
+// CHECK-LABEL: func.func @of_each_place
+// CHECK-NOT: flow.dispatch.region
+// CHECK: arith.select
+func.func @of_each_place(%cache: tensor<4x16x8xf32>, %rows: tensor<4x16x8xf32>, %at: tensor<16xi64>) -> tensor<4x16x8xf32> {
+  %e = tensor.empty() : tensor<16xi64>
+  %b = tensor.empty() : tensor<16xi1>
+  %row = linalg.generic {indexing_maps = [#l, #l], iterator_types = ["parallel"]} ins(%at : tensor<16xi64>) outs(%e : tensor<16xi64>) {
+  ^bb0(%x: i64, %o: i64):
+    %0 = linalg.index 0 : index
+    %1 = arith.index_cast %0 : index to i64
+    %2 = arith.subi %1, %x : i64
+    linalg.yield %2 : i64
+  } -> tensor<16xi64>
+  %is_new = linalg.generic {indexing_maps = [#l, #l], iterator_types = ["parallel"]} ins(%row : tensor<16xi64>) outs(%b : tensor<16xi1>) {
+  ^bb0(%x: i64, %o: i1):
+    %zero = arith.constant 0 : i64
+    %size = arith.constant 16 : i64
+    %0 = arith.cmpi sge, %x, %zero : i64
+    %1 = arith.cmpi slt, %x, %size : i64
+    %2 = arith.andi %0, %1 : i1
+    linalg.yield %2 : i1
+  } -> tensor<16xi1>
+  %f = tensor.empty() : tensor<4x16x8xf32>
+  %new = linalg.generic {indexing_maps = [#of_l, #all], iterator_types = ["parallel", "parallel", "parallel"]} ins(%row : tensor<16xi64>) outs(%f : tensor<4x16x8xf32>) {
+  ^bb0(%x: i64, %o: f32):
+    %0 = linalg.index 0 : index
+    %1 = arith.index_cast %x : i64 to index
+    %2 = linalg.index 2 : index
+    %3 = tensor.extract %rows[%0, %1, %2] : tensor<4x16x8xf32>
+    linalg.yield %3 : f32
+  } -> tensor<4x16x8xf32>
+  %u = linalg.generic {indexing_maps = [#of_l, #all, #all, #all], iterator_types = ["parallel", "parallel", "parallel"]} ins(%is_new, %new, %cache : tensor<16xi1>, tensor<4x16x8xf32>, tensor<4x16x8xf32>) outs(%f : tensor<4x16x8xf32>) {
+  ^bb0(%c: i1, %x: f32, %y: f32, %o: f32):
+    %0 = arith.select %c, %x, %y : f32
+    linalg.yield %0 : f32
+  } -> tensor<4x16x8xf32>
+  return %u : tensor<4x16x8xf32>
+}
