@@ -121,9 +121,10 @@ def _join(op: ir.Operation, roots: tuple[ir.Operation, ir.Operation]) -> None:
     before = region if reader is None else region_of(reader)
     with ir.InsertionPoint(before), standing.named(region, "cache", "rows"):
         taken = [build.flat(leaf) for leaf in leaves]
-        kinds = [ir.RankedTensorType(value.type) for value in taken]
-        kernel = RotatedRows.of(
-            rows, size, str(build.element(other)), kinds, [_element(value, numbers) for value in results]
+        kinds = tuple(ir.RankedTensorType(value.type) for value in taken)
+        elements = tuple(_element(value, numbers) for value in results)
+        kernel = RotatedRows(
+            **vars(rows), other=size, other_element=str(build.element(other)), taken=kinds, elements=elements
         )
         if reader is not None:
             written = _with_attention(reader, kernel, [*taken, table], region)

@@ -7,7 +7,7 @@ keys: its threads compute elements of the keys' and values' new rows, and of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 
 from iree.compiler import ir
@@ -39,19 +39,6 @@ class RotatedRows(Rows):
     other_element: str = ""
     taken: tuple[ir.RankedTensorType, ...] = ()
     elements: tuple[Element, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        rows: Rows,
-        other: int,
-        other_element: str,
-        taken: Sequence[ir.RankedTensorType],
-        elements: Sequence[Element],
-    ) -> RotatedRows:
-        """Returns the kernel that computes what another one is given."""
-        entries = {each.name: getattr(rows, each.name) for each in fields(Rows)}
-        return cls(**entries, other=other, other_element=other_element, taken=tuple(taken), elements=tuple(elements))
 
     @property
     def name(self) -> str:
