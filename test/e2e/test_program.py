@@ -216,7 +216,7 @@ def test_report() -> None:
 
 
 def test_report_as_json_and_table() -> None:
-    report = built(DYNAMIC, "none")[0].report
+    report = mxcomp.compile(source(DYNAMIC), ukernels="none", compile_to="executable-configurations").report
     kernel = report.matmuls[0].kernel
     assert kernel.startswith("mxcomp_main_dispatch_4_")
     stored = asdict(report.matmuls[0].stored)

@@ -138,7 +138,7 @@ def test_a_source_that_is_too_short() -> None:
 
 
 def test_no_parameters(tmp_path: Path) -> None:
-    program = mxcomp.compile(source(SMALL), packed_parameters=True)
+    program = mxcomp.compile(source(SMALL), packed_parameters=True, compile_to="flow")
     assert program.report.manifest == Manifest()
     with pytest.raises(InputError, match="the program reads no parameters"):
         checkpoint.pack(program.report.manifest, Checkpoint({}))
