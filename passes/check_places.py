@@ -19,6 +19,8 @@ checked, nor are a router's tables, whose positions are counted here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
 
@@ -35,7 +37,10 @@ from mxcomp.run.statuses import LATE
 _CALLS = ("util.call", "func.call")
 
 
-_PURE = ("linalg.", "tensor.", "arith.", "affine.", "iree_tensor_ext.bitcast", "hal.tensor.import", LOAD)
+_PURE = (
+    "linalg.", "tensor.", "arith.", "affine.", "iree_tensor_ext.bitcast", "hal.tensor.import", "hal.buffer_view.dim",
+    LOAD,
+)  # fmt: skip
 _MOST = 200
 """Operations that compute places at the beginning of a function."""
 
@@ -58,12 +63,12 @@ def _check(update: Update, length: int) -> None:
     producer = graph.producer(table)
     is_near = producer is not None and producer.block == update.op.block
     with update.op.location, ir.InsertionPoint.after(producer) if is_near else ir.InsertionPoint(update.op):
-        kind = ir.RankedTensorType(table.type)
+        kind, ends = ir.RankedTensorType(table.type), _ends(update)
         if all(size == 1 for size in kind.shape):
             zeros = [build.constant_index(0)] * kind.rank
-            inside = _inside(_wide(tensor.ExtractOp(table, zeros).result), update, length)
+            inside = _inside(_wide(tensor.ExtractOp(table, zeros).result), update, length, ends)
         else:
-            inside = _all_inside(update, length)
+            inside = _all_inside(update, length, ends)
         text = f"mxcomp: rows must be written to places 0 to {length - 1} of a cache"
         text += f", for {graph.location_text(update.op.location)}"
         made = cf.AssertOp(inside, text).operation
@@ -105,27 +110,35 @@ def _wide(value: ir.Value) -> ir.Value:
     return value if value.type == i64 else arith.ExtSIOp(i64, value).result
 
 
-def _inside(number: ir.Value, update: Update, length: int, row: ir.Value | None = None) -> ir.Value:
+def _ends(update: Update) -> list[ir.Value]:
+    """Returns what is added to an integer for the first row that it is for, and for the last."""
+    i64, places, count = ir.IntegerType.get_signless(64), update.places, update.count
+    first = arith.ConstantOp(i64, places.number).result
+    if places.by_row or count.number == 1:
+        return [first]
+    if count.number is not None:
+        return [first, arith.ConstantOp(i64, places.number + (count.number - 1) * places.step).result]
+    step, before = (arith.ConstantOp(i64, number).result for number in (places.step, places.number - places.step))
+    rows = arith.IndexCastOp(i64, count.build()).result
+    return [first, arith.AddIOp(arith.MulIOp(rows, step).result, before).result]
+
+
+def _inside(
+    number: ir.Value, update: Update, length: int, ends: Sequence[ir.Value], row: ir.Value | None = None
+) -> ir.Value:
     """Returns whether all rows that an integer is for, or its one `row`, have places in a cache."""
-    i64, places = number.type, update.places
-
-    def at(row: ir.Value | None, first: int) -> ir.Value:
-        fixed = arith.ConstantOp(i64, places.number + first * places.step).result
-        found = arith.AddIOp(number, fixed).result
-        if row is None or not places.step:
-            return found
-        factor = arith.ConstantOp(i64, places.step).result
-        return arith.AddIOp(found, arith.MulIOp(row, factor).result).result
-
-    last = 0 if places.by_row else (update.count.number or 1) - 1
-    ends = [at(row, 0), at(row, last)] if last else [at(row, 0)]
+    i64, step = number.type, update.places.step
+    if row is not None and step:
+        factor = arith.ConstantOp(i64, step).result
+        number = arith.AddIOp(number, arith.MulIOp(row, factor).result).result
     size = arith.ConstantOp(i64, length).result
     # As unsigned numbers, negative ones are the largest.
-    found = [arith.CmpIOp(arith.CmpIPredicate.ult, end, size).result for end in ends]
+    at = [arith.AddIOp(number, end).result for end in ends]
+    found = [arith.CmpIOp(arith.CmpIPredicate.ult, each, size).result for each in at]
     return arith.AndIOp(*found).result if len(found) == 2 else found[0]
 
 
-def _all_inside(update: Update, length: int) -> ir.Value:
+def _all_inside(update: Update, length: int, ends: Sequence[ir.Value]) -> ir.Value:
     """Computes on the device whether all integers of a table are places in a cache."""
     table, rank = update.places.table, ir.RankedTensorType(update.places.table.type).rank
     i32, i64 = (ir.IntegerType.get_signless(bits) for bits in (32, 64))
@@ -133,7 +146,7 @@ def _all_inside(update: Update, length: int) -> ir.Value:
 
     def is_outside(number: ir.Value) -> ir.Value:
         row = arith.IndexCastOp(i64, linalg.IndexOp(rank - 1).result).result if update.places.by_row else None
-        outside = s.flipped(_inside(_wide(number), update, length, row), 1)
+        outside = s.flipped(_inside(_wide(number), update, length, ends, row), 1)
         return arith.ExtUIOp(i32, outside).result
 
     found = reduced(loops, "", (), "i32", [(loops, table)], lambda new, before: s.either(before, new), is_outside)

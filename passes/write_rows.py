@@ -131,8 +131,9 @@ def _kernel(update: Update) -> Rows | None:
     # What scatters single elements, as sorting does, IREE fuses with what makes them.
     if size < 2 or math.prod(shape) * element.width // 8 > MOST_BYTES:
         return None
+    integers = math.prod(table.shape) if table.has_static_shape else 0
     return Rows(
-        groups, length, update.count.number or 0, size, str(element), element.width, math.prod(table.shape),
+        groups, length, update.count.number or 0, size, str(element), element.width, integers,
         ir.IntegerType(table.element_type).width, groups // places.sequences, places.by_row, places.step, places.number,
     )  # fmt: skip
 
@@ -236,7 +237,11 @@ def _replace(same: Sequence[_Found], target: Target) -> None:
     with ir.InsertionPoint(last), last.location:
         pairs = zip(written, kernel.results, strict=True)
         caches = [build.reshaped(update.cache, kind.shape) for update, kind in pairs]
-        operands = [*(_rows(of[0], kernel) for of, _ in same), build.flat(written[0].places.table)]
+        table = build.flat(written[0].places.table)
+        if not kernel.table:
+            integers = build.times(written[0].count.build(), kernel.groups // kernel.sharing)
+            table = build.tie_shape(table, [elementwise.limited(integers, [table])])
+        operands = [*(_rows(of[0], kernel) for of, _ in same), table]
         with standing.named(last, "cache", "rows"):
             made = standing.dispatch(kernel, operands, caches)
         standing.placeholder(made[0]).attributes[ROWS] = attributes.from_python(asdict(kernel))

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TypeAlias
 
 from iree.compiler import ir
+from iree.compiler.dialects import memref
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
@@ -41,7 +42,7 @@ class Rows(standing.Kernel):
         size: Elements of a new row.
         element: Their type.
         bits: Of an element.
-        table: How many integers say where rows go.
+        table: How many integers say where rows go; 0: one for each of a dynamic number of rows.
         table_bits: Of each of them.
         sharing: Groups that share the integers of a sequence.
         by_row: Each row has an integer of its own.
@@ -109,7 +110,7 @@ class Rows(standing.Kernel):
         """A workgroup's new rows of each cache, contiguous, and integers."""
         shape = [self.groups, 1, self.size] if self.shared else [1, self.own]
         new = build.tensor_type(shape, self.element)
-        return [*[new] * self.caches, build.tensor_type([self.table], f"i{self.table_bits}")]
+        return [*[new] * self.caches, build.tensor_type([self.table or None], f"i{self.table_bits}")]
 
     @property
     def results(self) -> list[ir.RankedTensorType]:
@@ -178,6 +179,9 @@ class Rows(standing.Kernel):
         """Returns the position of a row, from a signed integer."""
         row = Index.of(row)
         number = group // self.sharing * (self.rows if self.by_row else 1) + (row if self.by_row else 0)
+        if not self.table:
+            rows = Index.of(memref.DimOp(table, build.constant_index(0)).result) // (self.groups // self.sharing)
+            number = (group // self.sharing).times(rows) + row
         if self.table == 1:
             number = Index.of(0)
         return Index.of(builder.element(builder.load(table, [number], 1), 0)) + row * self.step + self.number

@@ -25,7 +25,7 @@ from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Follower
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph, linalg_ops
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, reassociation, yielded
 
 SCATTER = "iree_linalg_ext.scatter"
 
@@ -56,7 +56,7 @@ class Update:
         axis: That of the cache which places are counted in.
         rows: New ones.
         rows_order: Their dimensions, without those of size 1, as the cache has them.
-        count: Rows for each part of the cache; may be dynamic where a choice writes them.
+        count: Rows for each part of the cache.
         places: Where they go.
     """
 
@@ -71,8 +71,8 @@ class Update:
 
 
 def find(op: ir.Operation) -> Update | None:
-    """Returns the update that an operation is; None for any other, and where its sizes, or a scatter's, are dynamic."""
-    if any(None in build.static_sizes(value) for value in (*op.operands, *op.results)):
+    """Returns the update that an operation is; None for any other, and where sizes of a cache are dynamic."""
+    if any(None in build.static_sizes(value) for value in op.results):
         return None
     try:
         if op.name == SCATTER:
@@ -94,27 +94,34 @@ def _scattered(op: ir.Operation) -> Update | None:
     inner = build.static_sizes(updates)[len(batch) :]
     if build.static_sizes(indices)[-1] != len(written) or inner != [sizes[i] for i in whole]:
         return None
-    ids = Index("n", 1, math.prod(size or 0 for size in batch)).split(batch)
+    ids = Index("n", 1, None if None in batch else math.prod(size or 0 for size in batch)).split(batch)
     loops = {i: _axis(f"s{i}", sizes[i]) for i in whole}
-    source = _uncollapsed(Element(updates, (*ids, *loops.values())), loops.values())
-    found = [_subscript(indices, ids, number, sizes[dim]) for number, dim in enumerate(written)]
-    places = [(dim, each) for dim, each in zip(written, found, strict=True) if not isinstance(each, Index)]
-    loops |= {dim: each for dim, each in zip(written, found, strict=True) if isinstance(each, Index)}
-    if len(places) != 1:
+    plain = _columns(indices, ids), Element(updates, (*ids, *loops.values()))
+    moved_back = _apart(*plain) if None in batch else (plain[0], _uncollapsed(plain[1], loops.values()))
+    # Of places of sequences and their rows only one number may be known.
+    return _placed(op, written, loops, *moved_back) or _placed(op, written, loops, *plain)
+
+
+def _placed(
+    op: ir.Operation, written: Sequence[int], whole: Mapping[int, Index], columns: Sequence[Element], source: Element
+) -> Update | None:
+    """Returns the update that a scatter is, by an element of each column of its subscripts, and one of its rows."""
+    target = op.operands[-1]
+    sizes = build.static_sizes(target)
+    found = [(dim, _subscript(each, sizes[dim])) for each, dim in zip(columns, written, strict=True)]
+    places = [(dim, each) for dim, each in found if not isinstance(each, Index)]
+    loops = {**whole, **{dim: each for dim, each in found if isinstance(each, Index)}}
+    if len(places) != 1 or len(free := _free(source, loops)) > 1:
         return None
-    ((axis, place),) = places
-    if len(_free(source, loops)) > 1:  # such as sequences and their rows, of which places know one number
-        source = Element(updates, (*ids, *(loops[dim] for dim in whole)))
-    if len(free := _free(source, loops)) > 1:
-        return None
-    row = free[0] if free else ZERO
+    ((axis, place),), row = places, free[0] if free else ZERO
     cache, order = _unpermuted(target)
     by_dim = {order[dim]: loop for dim, loop in loops.items()} | {order[axis]: row}
     by_axis = [by_dim[dim] for dim in range(len(sizes))]
     where, rows_order = _places(place, by_axis, order[axis]), _order(source.indices, by_axis)
     if where is None or rows_order is None:
         return None
-    return Update(op, cache, order, order[axis], source.value, rows_order, Size(Fraction(row.extent or 1)), where)
+    count = Sizes().of(source.value, source.indices.index(row)) if row.extent is None else Size(Fraction(row.extent))
+    return Update(op, cache, order, order[axis], source.value, rows_order, count, where)
 
 
 def _free(row: Element, loops: Mapping[int, Index]) -> list[Index]:
@@ -151,21 +158,43 @@ _Place: TypeAlias = tuple[Element, tuple[Index, int] | None, int]
 """An integer that says where a row goes, an axis and how often its number is added, and a number that is."""
 
 
-def _subscript(indices: ir.Value, ids: Sequence[Index], number: int, size: int | None) -> Index | _Place:
-    """Returns a subscript of a scatter: its loop, a whole dimension of `size`, or its computation."""
-    column, op = indices, graph.producer(indices)
+def _columns(indices: ir.Value, ids: Sequence[Index]) -> list[Element]:
+    """Returns an element of each column of a scatter's subscripts."""
+    op, columns = graph.producer(indices, "tensor.concat"), [indices]
     if build.static_sizes(indices)[-1] != 1:
-        if op is None or op.name != "tensor.concat" or any(build.static_sizes(each)[-1] != 1 for each in op.operands):
+        if op is None or any(build.static_sizes(each)[-1] != 1 for each in op.operands):
             raise UntraceableError
-        column = op.operands[number]
-    found = Follower().element(column, (*ids, ZERO))
+        columns = list(op.operands)
+    return [Element(each, (*ids, ZERO)) for each in columns]
+
+
+def _apart(columns: list[Element], row: Element) -> tuple[list[Element], Element]:
+    """Returns elements of columns and of rows before a dynamic dimension of all was put together with others.
+
+    Those themselves where it was not.
+    """
+    op = graph.producer(row.value, "tensor.collapse_shape")
+    together, *others = [[], []] if op is None else reassociation(op)
+    if op is None or any(len(each) > 1 for each in others):
+        return columns, row
+    shape = build.static_sizes(op.operands[0])[: len(together)]
+    ids = tuple(_axis(f"n{i}", size) for i, size in enumerate(shape))
+    found = [graph.look_through(each.value, graph.RESHAPES) for each in columns]
+    if shape.count(None) != 1 or any(build.static_sizes(each) != shape for each in found):
+        return columns, row
+    return [Element(each, ids) for each in found], Element(op.operands[0], (*ids, *row.indices[1:]))
+
+
+def _subscript(column: Element, size: int | None) -> Index | _Place:
+    """Returns a subscript of a scatter: its loop, a whole dimension of `size`, or its computation."""
+    found = Follower().element(column.value, column.indices)
     if not isinstance(found, Sum):
         raise UntraceableError
     if (place := found.place) is not None and place.extent == size:
         return place
     element, by = found.element
     if not isinstance(element, Element) or by != 1 or len(found.places) > 1:
-        return moved(Element(column, (*ids, ZERO)))[-1], None, 0
+        return moved(column)[-1], None, 0
     return element, found.places[0] if found.places else None, found.number
 
 

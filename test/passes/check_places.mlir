@@ -46,6 +46,34 @@ util.func public @table(%cache: tensor<32x16xf32>, %rows: tensor<3x16xf32>, %slo
   util.return %1 : tensor<32x16xf32>
 }
 
+// Of a dynamic number of rows from a position on, the last one is known when the program is called.
+
+// CHECK-LABEL: util.func public @dynamic
+// CHECK: %[[COUNT:.+]] = arith.index_cast %{{.+}} : index to i64
+// CHECK: %[[ROWS:.+]] = arith.muli %[[COUNT]], %{{.+}} : i64
+// CHECK: %[[LAST:.+]] = arith.addi %[[ROWS]], %{{.+}} : i64
+// CHECK: %[[AT:.+]] = tensor.extract %{{.+}}[%{{.+}}] : tensor<1xi64>
+// CHECK: arith.addi %[[AT]], %[[LAST]] : i64
+// CHECK: cf.assert %{{.+}}, "mxcomp: rows must be written to places 0 to 31 of a cache
+util.func public @dynamic(%cache: tensor<32x16xf32>, %rows: tensor<?x16xf32>, %at: tensor<1xi64>) -> tensor<32x16xf32> {
+  %c0 = arith.constant 0 : index
+  %count = tensor.dim %rows, %c0 : tensor<?x16xf32>
+  %e = tensor.empty(%count) : tensor<?xi64>
+  %places = linalg.generic {indexing_maps = [affine_map<(d0) -> (0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]} ins(%at : tensor<1xi64>) outs(%e : tensor<?xi64>) {
+  ^bb0(%x: i64, %o: i64):
+    %0 = linalg.index 0 : index
+    %1 = arith.index_cast %0 : index to i64
+    %2 = arith.addi %x, %1 : i64
+    linalg.yield %2 : i64
+  } -> tensor<?xi64>
+  %0 = tensor.expand_shape %places [[0, 1]] output_shape [%count, 1] : tensor<?xi64> into tensor<?x1xi64>
+  %1 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%rows, %0 : tensor<?x16xf32>, tensor<?x1xi64>) outs(%cache : tensor<32x16xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    iree_linalg_ext.yield %new : f32
+  } -> tensor<32x16xf32>
+  util.return %1 : tensor<32x16xf32>
+}
+
 // What the program keeps of its last call is known at its beginning.
 
 // CHECK-LABEL: util.func public @kept

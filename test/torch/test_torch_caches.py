@@ -161,6 +161,29 @@ def test_dynamic_rows() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("write", "outside"),
+    [
+        (copied, [[13, 0], [-1, 0], [2**40, 0]]),
+        (put, [[13, 0], [-17, 0]]),
+        (by_sequence_and_row, [[0, 13], [13, 0], [-17, 0]]),
+        (paged_rows, []),
+    ],
+)
+def test_dynamic_rows_at_places(write: Write, outside: list[list[int]]) -> None:
+    """Places beyond the cache are errors of the call, whatever its number of rows."""
+    counts, calls = (4, 1, 16, 7), ([3, 5], [15, 2], [0, 0], [9, 1])
+    program = check((write,), (2, 3, 16, 8), counts, calls, torch.bfloat16)
+    assert [each.part for each in program.report.launches if each.part] == ["rows"]
+    others = [np.ones((2, 3, count, 8), ml_dtypes.bfloat16) for count in (4, 16)]
+    with program.session() as session:
+        for at in outside:
+            with pytest.raises(RunError, match="rows must be written to places 0 to 15"):
+                session.main(np.array(at), *others)
+        session.main(np.array([12, 12]), *others)
+
+
+@pytest.mark.slow
 def test_two_dynamic_numbers() -> None:
     """Rows at the same places, but not as many, are written apart."""
 
