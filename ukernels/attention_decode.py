@@ -26,7 +26,7 @@ from mxcomp.ukernels.normalised_rows import with_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND, INNER_ROWS, LANES
 
-_PREFETCHED = 256
+_PREFETCHED = 320
 """The sizes of a key and a value up to which two steps fit into registers."""
 _CHUNK, _QUAD = 8, 4
 """The numbers of a result's neighbours that a thread combines, and of lanes that share a block."""

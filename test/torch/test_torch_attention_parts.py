@@ -63,7 +63,7 @@ def launches(module: Latent, batch: int, queries: int, keys: int) -> int:
 
 def test_few_queries() -> None:
     """Keys are put together by nobody, and no values are copied."""
-    assert launches(Latent(3, 64, 16, 32, inserts=True), 2, 1, 70) == 1
+    assert launches(Latent(3, 128, 64, 128, inserts=True), 2, 1, 70) == 1
 
 
 @pytest.mark.slow
