@@ -100,7 +100,7 @@ def test_what_is_chosen_has_room_in_its_lds_and_takes_longer_on_fewer_units(regi
     best = fastest(problem, registry)[0]
     with ir.Context(), ir.Location.unknown():
         whole = Registry(get_target("gfx950"))
-    assert best.us > fastest(problem, whole, Options.make())[0].us
+    assert best.us > fastest(problem, whole)[0].us
     assert best.order.xcds in (1, registry.target.xcds)
     assert best.ukernel.instance is not None
     assert best.ukernel.instance.lds_bytes(registry.target) <= registry.target.lds_bytes
