@@ -55,8 +55,10 @@ JOINED = {"apart": 3, "joined": 1}
 TOKENS = {2: 1, 5: 1, 33: 1}
 OTHER_BATCH = {1: 1, 2: 1, 4: 1}
 DYNAMIC: dict[str, float] = {"": 1, "tokens": 2, "batch": 0.5, "batch and tokens": 0.7}
-"""Sizes that the program knows, where there is no cache, and attention and products have kernels of ours: IREE's of
-dynamic sizes take minutes to simulate."""
+"""Sizes that the program knows, where attention and products have kernels of ours: IREE's of dynamic sizes take minutes
+to simulate."""
+WRITTEN: dict[str, float] = {"": 3, "tokens": 1}
+"""The same where rows are written to a cache of the model, no more in later calls than in the first."""
 LEFT_TO_IREE = {"data tiling:off", "ukernels:none"}
 LAST = {"": 2, "gated": 3, "gelu": 1, "top-k": 1.5}
 
@@ -115,10 +117,10 @@ def chosen(dice: Dice) -> Choice:
     batch = dice.pick(BATCH)
     kind = dice.noted("torch", KIND)
     by_iree = kind == "f32" or not dice.features.isdisjoint(LEFT_TO_IREE)
-    dynamic = "" if cache or by_iree else dice.noted("dynamic tokens", DYNAMIC)
+    dynamic = "" if by_iree or cache == "rolled" else dice.noted("dynamic tokens", WRITTEN if cache else DYNAMIC)
     batch = max(batch, 2) if "batch" in dynamic else batch
     length = min(length, 40) if dynamic else length
-    prompt = min(dice.pick(PROMPT), length // 3) if cache else length
+    prompt = max(min(dice.pick(PROMPT), length // 3), 2 if dynamic else 1) if cache else length
     format_ = dice.noted("cache format", FORMATS) if cache and size % BLOCK == 0 else ""
     page = dice.pick(PAGES) if cache == "pages" else 0
     length = -(-length // page) * page if page else length
@@ -130,8 +132,8 @@ def chosen(dice: Dice) -> Choice:
         rotated=size // 2 if dice.chance(0.25, "rotary:partial") else size, form=form, mask=dice.noted("mask", MASKS),
         window=window, cap=dice.pick([5.0, 30.0]) if spelled and dice.chance(0.3, "cap") else None,
         has_sinks=spelled and dice.chance(0.4, "sinks"), cache=cache, format=format_, page=page,
-        dynamic=dynamic, packed=bool(dynamic) and dice.chance(0.5, "mask:packed"),
-        is_state=cache not in ("", "rolled") and dice.chance(0.5, "state"),
+        dynamic=dynamic, packed=bool(dynamic) and not cache and dice.chance(0.5, "mask:packed"),
+        is_state=cache not in ("", "rolled") and (bool(dynamic) or dice.chance(0.5, "state")),
         by_sequence=cache in ("index_put", "where", "pages") and batch > 1 and dice.chance(0.5, "position:by sequence"),
         padded=not window and dice.chance(0.25, "padded"), joined=dice.noted("qkv", JOINED),
         has_bias=dice.chance(0.3, "bias"), residual=dice.chance(0.4, "residual"), last=dice.noted("behind", LAST),
@@ -384,10 +386,12 @@ def draw(dice: Dice) -> tuple[str, list[list[Function]]]:
         layer.keep(dtype)
         exact.keep(torch.float64)
     model = copy.deepcopy(layer)  # whose state stays as it is at first
-    count, apart = dice.pick(CALLS) if choice.cache else 1, choice.prompt > 1 and dice.chance(0.15, "two functions")
-    calls = [("main", choice.prompt)] + [("token", 1) if apart else ("main", choice.prompt)] * (count - 1)
-    batches = [choice.batch] * count
-    if "tokens" in choice.dynamic:
+    count, may_part = dice.pick(CALLS) if choice.cache else 1, choice.prompt > 1 and not choice.dynamic
+    later = [("token", 1) if may_part and dice.chance(0.15, "two functions") else ("main", choice.prompt)] * (count - 1)
+    if choice.dynamic:
+        later = [("main", int(dice.numbers.integers(1, choice.prompt + 1))) for _ in later]
+    calls, batches = [("main", choice.prompt), *later], [choice.batch] * count
+    if "tokens" in choice.dynamic and not choice.cache:
         calls.append(("main", dice.pick(TOKENS)))
         batches.append(dice.pick(OTHER_BATCH) if "batch" in choice.dynamic else choice.batch)
     functions: dict[str, Any] = {}
