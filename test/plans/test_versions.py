@@ -90,7 +90,7 @@ def test_each_range(types: tuple[str, str]) -> None:
 @pytest.mark.slow
 def test_tiles_that_divide_padded_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 96 and of 192 columns, beside others: 744 of RHS are padded to 768 for all."""
-    codes, scales, w = weights("E2M1", 744, 160)
+    codes, scales, w = weights("E2M1", 744, 480)
     timed = versions.timed
 
     def limited(ranked: versions.Ranked, rows: versions.Range) -> Iterator[versions.Timed]:
@@ -101,12 +101,12 @@ def test_tiles_that_divide_padded_columns(monkeypatch: pytest.MonkeyPatch) -> No
                 yield each
 
     monkeypatch.setattr(versions, "timed", limited)
-    program = mxcomp.compile(mx.module(layers([(744, codes, scales)]), "?x160xf32"))
+    program = mxcomp.compile(mx.module(layers([(744, codes, scales)]), "?x480xf32"))
     (matmul,) = program.report.matmuls
     columns = {each.max_m: each.layout["inner_tiles"][1] for each in matmul.versions}
     assert (columns.pop(512), columns.pop(1024)) == (6, 12)
     for rows in (130, 300, 513):
-        x = RNG.standard_normal((rows, 160)).astype(np.float32)
+        x = RNG.standard_normal((rows, 480)).astype(np.float32)
         a = quantised(x, "E2M1")
         near(program.run(x)[0], a, w, a @ w.T)
 
