@@ -329,6 +329,7 @@ def test_bad_input() -> None:
         mx.module(layer, *sizes)
 
 
+@pytest.mark.slow  # of one matmul by default: test_packed_hidden.py
 @pytest.mark.parametrize("case", every(3, [QUICK, SHORT, Case(F8, 2, inner=288, tokens=5)]), ids=str)
 def test_quantised_apart(case: Case) -> None:
     """Hidden activations are one dispatch, which reads gate and up where they are."""
