@@ -250,14 +250,17 @@ def examined(cell: Cell) -> Found | None:
 
 
 def as_fast(cell: Cell) -> Names:
-    """Ukernels of which a problem that is no grouped one needs one, or it takes more than 5 % longer."""
+    """Returns the ukernels of which a problem that is no grouped one needs one, or it takes more than 5 % longer."""
     ways = [] if cell.kind == "grouped" else _ways(cell)
     return frozenset[str]().union(*(names for us, names in ways if us <= _LONGER * ways[0][0]))
 
 
 def least(problems: Iterable[tuple[Cell, Names]]) -> tuple[int, int]:
-    """How many ukernels there have to be, of elements of each width and of each type: of problems that have none in
-    common that are as fast, each needs another one. An MFMA names its formats, so another type is other code."""
+    """Returns how many ukernels there have to be, of elements of each width and of each type.
+
+    Of problems that have none in common that are as fast, each needs another one. An MFMA names its formats, so another
+    type is other code.
+    """
     taken: set[str] = set()
     found = []
     for cell, names in sorted(problems, key=lambda each: len(each[1])):
@@ -268,7 +271,7 @@ def least(problems: Iterable[tuple[Cell, Names]]) -> tuple[int, int]:
 
 
 def _alike(element: str) -> int:
-    """How many element types have as many bits."""
+    """Returns how many element types have as many bits."""
     return sum(element_format(each).bits == element_format(element).bits for each in ELEMENT_TYPES)
 
 

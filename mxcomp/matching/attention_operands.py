@@ -14,7 +14,7 @@ from iree.compiler import ir
 
 from mxcomp.matching.elements import ZERO, Element, Index
 from mxcomp.matching.expressions import moved
-from mxcomp.matching.sizes import Sizes
+from mxcomp.matching.sizes import Sizes, concatenated
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.ukernels.attention_memory import LANE, Stored, Subscript
@@ -78,7 +78,7 @@ def _concatenated(value: ir.Value) -> list[ir.Value]:
     """Returns what a tensor is a concatenation of, along its last dimension."""
     last = len(build.static_sizes(value)) - 1
     if (op := graph.producer(value, "tensor.concat")) is not None:
-        return list(op.operands) if ir.IntegerAttr(op.attributes["dim"]).value == last else []
+        return list(op.operands) if concatenated(op) == last else []
     parts: list[ir.Value] = []
     *outer, end = build.static_sizes(value)
     while end and (op := graph.producer(value, "tensor.insert_slice")) is not None:

@@ -29,6 +29,11 @@ class Sum:
     places: tuple[tuple[Index, int], ...] = ()
     elements: tuple[tuple[Element | Size, int], ...] = ()
 
+    @classmethod
+    def of(cls, size: Size) -> Sum:
+        """Returns the size of a dimension."""
+        return cls(0, (), ((size, 1),)) if size.number is None else cls(size.number)
+
     def plus(self, other: Sum, times: int = 1) -> Sum:
         places, elements = dict(self.places), dict(self.elements)
         for place, factor in other.places:

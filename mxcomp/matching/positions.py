@@ -202,8 +202,7 @@ class Follower(Following[Value]):
     def outside(self, value: ir.Value) -> Value | None:
         op = graph.producer(value)
         if op is not None and op.name in OF_DIMENSION:
-            size = self._sizes.of_index(value)
-            return Sum(0, (), ((size, 1),)) if size.roots else Sum(int(size.factor))
+            return Sum.of(self._sizes.of_index(value))
         if op is None or not op.name.startswith("arith.") or isinstance(value.type, ir.RankedTensorType):
             return None
         return _of_scalars(op, [self.outside(each) for each in op.operands])

@@ -343,7 +343,7 @@ def _taken(place: Element, line: Index, position: Element, number: int, count: S
 
 def _is_row(place: Element, line: Index, position: Element, number: int, count: Size) -> bool:
     """Returns whether an integer selects the row for each of `count` positions."""
-    last = Sum(-1, (), ((count, 1),)) if count.roots else Sum(int(count.factor) - 1)
+    last = Sum.of(count).plus(Sum(-1))
     op, follower = graph.producer(place.value), Follower()
     if op is not None and is_elementwise(op) and len(op.operands) == 2 and _keeps(op, last, follower):
         place = _operand(op, 0, loop_subscripts(op, place.indices))

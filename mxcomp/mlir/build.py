@@ -10,7 +10,7 @@ from typing import TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import affine, arith, flow, iree_tensor_ext, tensor
 
-from mxcomp.mlir import linalg
+from mxcomp.mlir import graph, linalg
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
 
@@ -71,8 +71,8 @@ def as_index(value: ir.Value) -> ir.Value:
 
 def dim(value: ir.Value, index: int) -> ir.Value:
     """Returns the size of a dimension: `tensor.dim`, or what the tensor is known to have."""
-    op = None if isinstance(value.owner, ir.Block) else value.owner.operation
-    if op is not None and op.name == "flow.tensor.tie_shape" and (sizes := static_sizes(value))[index] is None:
+    op = graph.producer(value, "flow.tensor.tie_shape")
+    if op is not None and (sizes := static_sizes(value))[index] is None:
         return op.operands[1 + sizes[:index].count(None)]
     return tensor.DimOp(value, constant_index(index)).result
 

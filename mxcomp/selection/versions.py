@@ -127,7 +127,8 @@ def _by_step(ranked: Ranked, rows: Range) -> dict[int, Timed]:
 
 def timed(ranked: Ranked, rows: Range) -> Iterator[Timed]:
     """Returns times over a range of all candidates that versions may have: those that are packed as the best is."""
-    return (_timed(each, ranked, rows) for each in ranked.candidates if ranked.packing_for(each) == ranked.packing)
+    packing = ranked.packing
+    return (_timed(each, ranked, rows) for each in ranked.candidates if ranked.packing_for(each) == packing)
 
 
 def _step(together: Sequence[Mapping[int, Timed]]) -> int:

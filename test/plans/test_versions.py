@@ -89,7 +89,7 @@ def test_each_range(types: tuple[str, str]) -> None:
 
 @pytest.mark.slow
 def test_tiles_that_divide_padded_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 96 and of 192 columns, beside others: 744 of RHS are padded to 768 for all."""
+    """Versions may have tiles of 96 and of 192 columns beside others: 744 of RHS are padded to 768 for all."""
     codes, scales, w = weights("E2M1", 744, 480)
     timed = versions.timed
 

@@ -66,7 +66,7 @@ def test_worth_of_a_tile_is_what_a_problem_loses_with_it() -> None:
 
 
 def test_problems_without_a_ukernel_in_common_need_one_each() -> None:
-    """Of an 8-bit and a 6-bit type there are two each, of which an MFMA names one."""
+    """Each of these needs one for every type of as many bits: there are two of 8 bits, and two of 6."""
     cell = next(each for each in basket.cells() if each.types == ("f8E4M3FN", "f6E2M3FN"))
     weight_only = cell._replace(kind="weight-only", types=cell.types[1:] * 2)
     found = [(cell, frozenset("ab")), (cell, frozenset("c")), (cell, frozenset("bc")), (weight_only, frozenset("d"))]

@@ -154,7 +154,7 @@ def test_several_rows_in_pages() -> None:
 
 
 def test_dynamic_rows() -> None:
-    """As many as a call has, also one, or more than there are places."""
+    """Calls write as many rows as each has: also one, or more than there are places."""
     counts, calls = (4, 1, 16, 23, 3), ([3], [15], [0], [-5], [14])
     program = check((chosen, chosen), (2, 3, 16, 8), counts, calls, torch.bfloat16)
     assert [each.part for each in program.report.launches if each.part] == ["rows"]
@@ -200,16 +200,21 @@ def test_two_dynamic_numbers() -> None:
         np.testing.assert_array_equal(value, expected.numpy())
 
 
+def drawn_shape(data: st.DataObject) -> tuple[int, int, int, int]:
+    """Returns the shape of a cache: sequences, heads, places, and elements of a row."""
+    batch, heads, size = (data.draw(st.sampled_from(sizes)) for sizes in ((1, 2, 3), (1, 2, 5), (2, 6, 16, 80)))
+    return batch, heads, data.draw(st.integers(2, 160)), size
+
+
 @pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_dynamic_sizes(data: st.DataObject) -> None:
-    batch, heads, size = (data.draw(st.sampled_from(sizes)) for sizes in ((1, 2, 3), (1, 2, 5), (2, 6, 16, 80)))
-    length = data.draw(st.integers(2, 160))
+    _, _, length, _ = shape = drawn_shape(data)
     counts = [5, *data.draw(st.lists(st.integers(1, length + 9), min_size=3, max_size=3))]
     calls = [[data.draw(st.integers(-9, length + 9))] for _ in counts]
     dtype = data.draw(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
-    program = check((chosen,) * data.draw(st.integers(1, 3)), (batch, heads, length, size), counts, calls, dtype)
+    program = check((chosen,) * data.draw(st.integers(1, 3)), shape, counts, calls, dtype)
     assert any(each.part == "rows" for each in program.report.launches)
 
 
@@ -241,14 +246,11 @@ def unchanged(at: int) -> None:
 @settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_sizes(data: st.DataObject) -> None:
-    batch, heads, size = (data.draw(st.sampled_from(sizes)) for sizes in ((1, 2, 3), (1, 2, 5), (2, 6, 16, 80)))
-    length = data.draw(st.integers(2, 160))
+    batch, _, length, _ = shape = drawn_shape(data)
     rows = data.draw(st.integers(1, min(length, 4)) | st.integers(1, length))
     writes = [chosen, copied, put] + [by_sequence_and_row] * (batch > 1) + [equal, paged] * (rows == 1 and batch < 3)
     calls = [data.draw(st.lists(st.integers(0, length - rows), min_size=batch, max_size=batch)) for _ in range(2)]
-    check(
-        writes, (batch, heads, length, size), rows, calls, data.draw(st.sampled_from([torch.float32, torch.bfloat16]))
-    )
+    check(writes, shape, rows, calls, data.draw(st.sampled_from([torch.float32, torch.bfloat16])))
 
 
 class Plain:
