@@ -171,6 +171,18 @@ def test_a_result_that_is_wanted_by_itself() -> None:
     assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, ALONE]
 
 
+@pytest.mark.parametrize("operand", [0, 1])
+def test_a_result_that_is_read_in_another_order(operand: int) -> None:
+    """Then there are two dispatches, as tiles of both are of the same elements."""
+    same, text = "[#map2, #map2, #map2]", str(Case(16, 16, 1056).module())
+    maps = ["#map2", "#map2", "#map2"]
+    maps[operand] = "affine_map<(m, n) -> (n, m)>"
+    front, last, behind = text.rpartition(same)
+    assert last and "arith.divf" in behind
+    program = mxcomp.compile(f"{front}[{', '.join(maps)}]{behind}", compile_to="executable-sources")
+    assert [matmul.dispatches for matmul in program.report.matmuls] == [ALONE, ALONE]
+
+
 @pytest.mark.parametrize("common", ["elements", "scales"])
 def test_what_is_one_for_both(common: str) -> None:
     """They are no pair: IREE hands a dispatch each value once. Scales are equal constants, though not one value."""

@@ -15,6 +15,9 @@ from test_producers import SOURCES
 import mxcomp
 import mxcomp.ir as mx
 from mxcomp import formats, pipeline
+from mxcomp.layout import LHS_SCALE
+from mxcomp.matching.storage import BITCASTS
+from mxcomp.mlir import graph
 from mxcomp.options import Options
 from mxcomp.plans import hidden_versions, plans_below
 from mxcomp.plans.packed_hidden import PackedHidden
@@ -139,9 +142,27 @@ def test_every_instance(instance: hidden.Instance) -> None:
 
 def test_any_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of two versions of gate and up runs, for that of the product behind that is for the same rows."""
+    _two_ranges(monkeypatch)
+    _any_rows(Case(1, 288, 544, is_dynamic=True), (3, 70))
+
+
+def test_each_version_takes_what_is_made_for_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    _two_ranges(monkeypatch)
+    module = Case(1, 288, 544, is_dynamic=True).module()
+    passes = *pipeline.PREPARING_PASSES, *pipeline.CHOOSING_PASSES, "mxcomp-fuse-consumers", "mxcomp-materialise"
+    pipeline.run(module.operation, passes, Options.make(fuse_quantisers="on"))
+    versions_of_down = [op for op in graph.walk(module.operation) if op.name == "iree_codegen.inner_tiled"]
+    made = [graph.look_through(op.operands[LHS_SCALE], BITCASTS).owner for op in versions_of_down]
+    names = [[graph.location_name(op.location) for op in each] for each in (made, versions_of_down)]
+    assert [*zip(*names, strict=True)] == [
+        ("mxcomp.0.matmul", "mxcomp.2.matmul"),
+        ("mxcomp.0.matmul_up_to_64", "mxcomp.2.matmul_up_to_64"),
+    ]
+
+
+def _two_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (versions, hidden_versions):
         monkeypatch.setattr(module, "RANGES", (Range(64, (64,)), Range(None, (4096,))))
-    _any_rows(Case(1, 288, 544, is_dynamic=True), (3, 70))
 
 
 @pytest.mark.slow

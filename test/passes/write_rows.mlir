@@ -89,6 +89,35 @@ func.func @paged(%cache: tensor<32x16xbf16>, %rows: tensor<3x16xbf16>, %slots: t
   return %1 : tensor<32x16xbf16>
 }
 
+// A cache that is read where it is stored is not written with a later one.
+
+util.global private mutable @first : tensor<32x16xbf16>
+util.global private mutable @second : tensor<32x16xbf16>
+// CHECK-LABEL: func.func @read_in_between
+// CHECK: %[[FIRST:.+]] = flow.dispatch.region -> (tensor<1x32x16xbf16>)
+// CHECK: util.global.store %{{.+}}, @first
+// CHECK: %[[READ:.+]] = util.global.load @first
+// CHECK: flow.dispatch.region -> (tensor<1x32x16xbf16>)
+// CHECK: util.global.store %{{.+}}, @second
+// CHECK: return %[[READ]]
+func.func @read_in_between(%one: tensor<3x16xbf16>, %other: tensor<3x16xbf16>, %slots: tensor<3xi64>) -> tensor<32x16xbf16> {
+  %first = util.global.load @first : tensor<32x16xbf16>
+  %second = util.global.load @second : tensor<32x16xbf16>
+  %0 = tensor.expand_shape %slots [[0, 1]] output_shape [3, 1] : tensor<3xi64> into tensor<3x1xi64>
+  %1 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%one, %0 : tensor<3x16xbf16>, tensor<3x1xi64>) outs(%first : tensor<32x16xbf16>) {
+  ^bb0(%new: bf16, %old: bf16):
+    iree_linalg_ext.yield %new : bf16
+  } -> tensor<32x16xbf16>
+  util.global.store %1, @first : tensor<32x16xbf16>
+  %2 = util.global.load @first : tensor<32x16xbf16>
+  %3 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%other, %0 : tensor<3x16xbf16>, tensor<3x1xi64>) outs(%second : tensor<32x16xbf16>) {
+  ^bb0(%new: bf16, %old: bf16):
+    iree_linalg_ext.yield %new : bf16
+  } -> tensor<32x16xbf16>
+  util.global.store %3, @second : tensor<32x16xbf16>
+  return %2 : tensor<32x16xbf16>
+}
+
 // Many rows are shared out among workgroups, each of which is given all of the cache.
 
 // CHECK-LABEL: func.func @many

@@ -11,6 +11,7 @@ import pytest
 from iree.compiler import ir
 
 from mxcomp import plans
+from mxcomp.layout import RHS
 from mxcomp.layout.order import Order
 from mxcomp.layout.problem import SCALES_AND_RESULT, Problem
 from mxcomp.mlir import attributes
@@ -33,6 +34,8 @@ from mxcomp.plans.row_major import RowMajor
 from mxcomp.plans.split_k import SplitK
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
+from mxcomp.selection import versions
+from mxcomp.selection.ranking import fastest
 
 FP4 = ("f4E2M1FN", "f4E2M1FN", *SCALES_AND_RESULT)
 UKERNEL = "mx_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512"
@@ -109,3 +112,12 @@ def test_what_a_plan_says_is_its_cost(sizes: tuple[int | None, int, int], kind: 
     assert us is not None
     assert us > 0
     assert isinstance(plan, MultiM) or f"modelled {us:.1f} µs" in (plan.note or "")
+
+
+@pytest.mark.parametrize(("n", "expected"), [(744, {1, 2, 4, 6, 8, 12, 16}), (512, {1, 2, 4, 8, 16})])
+def test_columns_of_versions_divide_those_of_all(n: int, expected: set[int], registry: Registry) -> None:
+    """RHS is padded to a multiple of 256 columns for all versions: 768 are also whole tiles of 96 and of 192."""
+    problem = Problem(None, n, 512, FP4)
+    ranked = versions.Ranked(problem, fastest(problem, registry), 4)
+    layouts = [each.ukernel.layout for each in ranked.candidates if ranked.packing_for(each) is not None]
+    assert {(layout.inner_tiles or (1, 1))[RHS] for layout in layouts if layout is not None} == expected
