@@ -1,8 +1,9 @@
-"""The passes, by the name they have in a pipeline. Each is one file of that name with a `run(module, options)`.
+"""The passes, by the name they have in a pipeline. Each is one file of that name with a `run(module)`.
 
 Those of `workarounds` are there because of a fault of IREE's each, and for no other reason.
 
-A pass that can be told something says what in `OPTIONS`: names as in `mxcomp-encode{ukernels=none data-tiling=on}`.
+One that depends on the options of a compilation has a `run(module, options)`. What `mxcomp-opt` can tell it is in
+`OPTIONS`: names as in `mxcomp-encode{ukernels=none data-tiling=on}`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from pkgutil import iter_modules
 
 from iree.compiler import ir
@@ -34,4 +36,6 @@ class Pass:
 def get_pass(name: str) -> Pass:
     """Returns a pass by its name in pipelines. Raises KeyError."""
     module = import_module(f"{__name__}.{PASSES[name]}")
-    return Pass(module.run, getattr(module, "OPTIONS", ()))
+    takes_options = "options" in signature(module.run).parameters
+    run = module.run if takes_options else lambda changed, _: module.run(changed)
+    return Pass(run, getattr(module, "OPTIONS", ()))

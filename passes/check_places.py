@@ -31,7 +31,6 @@ from mxcomp.mlir import attributes, build, graph, linalg
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.loops import names, reduced
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
-from mxcomp.options import Options
 from mxcomp.run.statuses import LATE
 
 _CALLS = ("util.call", "func.call")
@@ -45,7 +44,7 @@ _MOST = 200
 """Operations that compute places at the beginning of a function."""
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Checks the places of updates below `module`."""
     checked = set[object]()
     for op in [op for op in graph.walk(module, bodies=False) if op.name == SCATTER]:

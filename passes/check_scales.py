@@ -12,13 +12,12 @@ from iree.compiler import ir
 from mxcomp.errors import InputError
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 
 _SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
 """Operations with a scale, and the index of that operand."""
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Raises InputError for the first scale below `module` that has no meaning."""
     for op in graph.walk(module):
         if op.name in _SCALED:

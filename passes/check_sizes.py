@@ -30,11 +30,10 @@ from mxcomp.matching.decision import is_recognised
 from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes, concatenated
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, reassociation
-from mxcomp.options import Options
 from mxcomp.run.statuses import BRANCH
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Compares the dynamic sizes that operations below `module` require to be equal."""
     checks: dict[ir.Block, _Checks] = {}
     sizes = Sizes()

@@ -31,7 +31,6 @@ from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.matching.decision import is_recognised
 from mxcomp.mlir import build, graph, variables
 from mxcomp.mlir.linalg_ops import inputs
-from mxcomp.options import Options
 from mxcomp.packing.stored_operand import is_constant, is_constant_global
 
 _MOVES = ("tensor.", "iree_tensor_ext.bitcast", "flow.tensor.")
@@ -39,7 +38,7 @@ _CALCULATIONS = ("arith.", "math.", "linalg.")
 _EXTENSIONS = "iree_linalg_ext."
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Puts barriers behind constants below `module` that both sides of a matmul are computed from."""
     varying = set[ir.Operation]()
     for op in [op for op in graph.walk(module, bodies=False) if op.name == "linalg.generic" and _chooses(op)]:

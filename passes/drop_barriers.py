@@ -18,12 +18,11 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph, overwriting
-from mxcomp.options import Options
 
 _SAME = (*overwriting.VIEWS, overwriting.BARRIER)
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Drops barriers below `module`."""
     for function in overwriting.functions(module):
         _drop_barriers(function)

@@ -26,10 +26,9 @@ from iree.compiler.dialects import arith, tensor
 
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites reshapes below `module` that are expansions or collapses."""
     for op in [op for op in graph.walk(module) if op.name == "tensor.reshape"]:
         if (value := _regrouped(op)) is not None:

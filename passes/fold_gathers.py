@@ -33,7 +33,6 @@ from mxcomp.layout import RHS
 from mxcomp.mlir import buffers, build, graph, linalg_ops
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.build import static_sizes
-from mxcomp.options import Options
 from mxcomp.packing.block_quantiser import QUANTISER
 from mxcomp.packing.expert_tiles import GATHER
 from mxcomp.packing.result_tiles import IN_PARTS, SKIPS
@@ -42,7 +41,7 @@ from mxcomp.passes import order_workgroups
 INNER_TILED = "iree_codegen.inner_tiled"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Folds the gathers of every data-tiled matmul below `module`, all of which are ours. Raises InternalError."""
     for function in [op for op in graph.walk(module) if op.name == "func.func"]:
         if _gathers(function) and any(map(_is_matmul, graph.walk(function))):

@@ -29,12 +29,11 @@ from mxcomp.errors import InternalError
 from mxcomp.formats import element_format
 from mxcomp.layout import LHS, LHS_SCALE
 from mxcomp.mlir import buffers, build, graph
-from mxcomp.options import Options
 from mxcomp.packing.result_tiles import LHS_ROW_MAJOR
 from mxcomp.passes import order_workgroups
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Folds the LHS of every marked matmul below `module`. Raises InternalError."""
     for function in [op for op in graph.walk(module) if op.name == "func.func"]:
         if any(LHS_ROW_MAJOR in op.attributes for op in graph.walk(function)):

@@ -36,12 +36,11 @@ from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, only_calculates, reads_init, reassociation
-from mxcomp.options import Options
 from mxcomp.packing.result_tiles import EPILOGUE
 from mxcomp.plans import plan_of
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Fuses the consumers of every encoded result below `module`."""
     for op in [op for op in graph.walk(module, bodies=False) if op.name == "iree_encoding.unset_encoding"]:
         consumers, reason = find(op)

@@ -34,13 +34,12 @@ from mxcomp.matching.canonical import scaled_matmul
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import UNSIGNED_RESULTS, from_python
 from mxcomp.moe import experts_operator
-from mxcomp.options import Options
 
 _VTENSOR = re.compile(r"!torch\.vtensor<\[(?P<sizes>[0-9?,]*)\],(?P<kind>\w+)>")
 _SIGN = re.compile(r"^[su]i(?=\d)")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Replaces every operator of ours below `module`. Raises InputError for invalid ones."""
     for op in [op for op in graph.walk(module, bodies=False) if _name(op) in _OPERATORS]:
         with op.context, op.location, ir.InsertionPoint(op):

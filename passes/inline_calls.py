@@ -20,7 +20,6 @@ from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from mxcomp.mlir import graph
-from mxcomp.options import Options
 
 PIPELINE = "builtin.module(inline{default-pipeline=})"
 """MLIR's inliner, without the canonicalisation that it does by default."""
@@ -28,7 +27,7 @@ PIPELINE = "builtin.module(inline{default-pipeline=})"
 _CALLS = ("func.call", "util.call")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Inlines calls below `module`, where there are any."""
     if any(op.name in _CALLS for op in graph.walk(module, bodies=False)):
         PassManager.parse(PIPELINE).run(module)

@@ -21,12 +21,11 @@ from iree.compiler.dialects import tensor
 from mxcomp.matching.sizes import Sizes
 from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 
 _BITCASTS = (*BITCASTS, "tensor.bitcast")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites bitcasts below `module`."""
     for op in [op for op in graph.walk(module, bodies=False) if op.name in _BITCASTS]:
         _know_sizes(op)

@@ -32,14 +32,13 @@ from mxcomp.layout.order import Order, tile_of
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import to_python
 from mxcomp.mlir.unsigned import Number, Unsigned, minimum
-from mxcomp.options import Options
 from mxcomp.packing.result_tiles import WORKGROUP_ORDER
 
 PIPELINE = "func.func(iree-codegen-tile-and-distribute-to-workgroups-using-forall-op)"
 _CONFIG = "lowering_config"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Orders the workgroups of every function below `module` that has a matmul with an order. Raises CompileError."""
     functions = {_function(op): _order(op) for op in graph.walk(module) if WORKGROUP_ORDER in op.attributes}
     for function, order in functions.items():

@@ -19,7 +19,6 @@ from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from mxcomp.mlir import graph
-from mxcomp.options import Options
 
 PIPELINE = (
     "builtin.module(util.func(iree-dispatch-creation-convert-dispatch-regions-to-workgroups,"
@@ -30,7 +29,7 @@ PIPELINE = (
 _CALLED = "entry_points"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Outlines every dispatch region below `module`."""
     if not any(op.name == "flow.dispatch.region" for op in graph.walk(module)):
         return

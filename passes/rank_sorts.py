@@ -32,7 +32,6 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.mlir import attributes, build, graph, linalg
 from mxcomp.mlir import scalars as s
 from mxcomp.mlir.loops import names, reduced
-from mxcomp.options import Options
 
 _MOST = 1024
 """The most elements of a row; each is compared with each."""
@@ -43,7 +42,7 @@ _INTEGERS = {2: (False, True), 3: (False, True), 4: (True, True), 5: (True, True
 """Tables by predicate: whether large elements come first, and for integers whether they have a sign."""
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites sorts outside of dispatches below `module`."""
     for op in [op for op in graph.walk(module, bodies=False) if op.name == graph.SORT and not graph.is_in_dispatch(op)]:
         order = _order(op)

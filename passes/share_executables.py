@@ -23,12 +23,11 @@ from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from mxcomp.mlir import graph
-from mxcomp.options import Options
 
 PIPELINE = "builtin.module(iree-flow-deduplicate-executables)"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Lets dispatches below `module` share executables."""
     if graph.executables(module):
         PassManager.parse(PIPELINE).run(module)

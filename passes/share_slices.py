@@ -33,7 +33,6 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH, SEGMENTS
-from mxcomp.options import Options
 
 _ACCESSES = ("iree_tensor_ext.dispatch.tensor.load", "iree_tensor_ext.dispatch.tensor.store")
 _OFFSETS_FROM_THE_END = 3
@@ -43,7 +42,7 @@ AccessDim = tuple[int, int]
 """An access of a function by number, and a dimension of it."""
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Lets dispatches below `module` that differ only in slices share executables."""
     for of_one_type in _alike(_executables(module), _Executable.type):  # printing is slow
         for group in _alike(of_one_type, _Executable.text_without_slices):

@@ -39,12 +39,11 @@ from mxcomp.matching.storage import BITCASTS
 from mxcomp.mlir import build, dispatches, graph, linalg_ops
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.rematerialise import Rematerialiser
-from mxcomp.options import Options
 
 _VIEWS = (*BITCASTS, "flow.tensor.reshape", *graph.VIEWS)
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Chains the dispatches among which marked selections below `module` choose. Raises CompileError."""
     for block in {choice.block for choice in _choices(module)}:
         _follow_sizes(block)

@@ -27,13 +27,12 @@ from iree.compiler.dialects import arith, cf
 from mxcomp.matching.sizes import Root
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import EQUAL_SIZES, to_python
-from mxcomp.options import Options
 
 _ASYNC = "$async"
 """The suffix of a function whose wrapper has the name without it."""
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Unites sizes in the functions below `module`."""
     noted = to_python(module.attributes[EQUAL_SIZES]) if EQUAL_SIZES in module.attributes else {}
     for view in graph.module_block(module).operations:

@@ -38,7 +38,6 @@ from iree.compiler.dialects import arith, memref
 
 from mxcomp.mlir import buffers, build, graph
 from mxcomp.mlir.attributes import UKERNEL
-from mxcomp.options import Options
 
 _MAP_STORE = "iree_linalg_ext.map_store"
 _RAW_BUFFER = "#amdgpu.address_space<fat_raw_buffer>"
@@ -49,7 +48,7 @@ mxcomp-encode sees to it, and for dynamic sizes what mxcomp-materialise asserts.
 """
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Unmasks stores of ukernels' results below `module`."""
     for function in [op for op in graph.walk(module) if op.name == "func.func"]:
         ops = list(graph.walk(function))

@@ -14,7 +14,6 @@ from iree.compiler import ir
 import mxcomp.compiler
 from mxcomp.compiler import Program
 from mxcomp.errors import InputError
-from mxcomp.options import Options
 from mxcomp.passes import import_torch
 from mxcomp.report.table import floats_lines
 from mxcomp.torch import linear, torchao
@@ -123,7 +122,7 @@ def module_of(
         if not found:
             raise
         raise InputError(f"{'; '.join(floats_lines(found))} ({type(error).__name__}: {error})") from error
-    import_torch.run(module.operation, Options.make())
+    import_torch.run(module.operation)
     module.operation.verify()
     return module
 

@@ -14,7 +14,6 @@ from iree.compiler.dialects import arith
 
 from mxcomp.errors import InputError
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Crashes, Workaround
 
 WORKAROUND = Workaround(Crashes("FftOp::getTiledImplementation"))
@@ -24,7 +23,7 @@ _MOST = 20
 """The largest stage: 2 to this power elements, every other of which has a coefficient."""
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites steps below `module`. Raises InputError for an unknown stage."""
     graph.rewrite(module, lambda op: op.name == _FFT and len(op.operands) == 3, _add_coefficients)
 

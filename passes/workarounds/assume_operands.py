@@ -17,13 +17,12 @@ from iree.compiler import ir
 from mxcomp.mlir import dispatches, graph
 from mxcomp.mlir.assumptions import assume, assumed
 from mxcomp.mlir.dispatches import DISPATCH
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 
 WORKAROUND = Workaround(Omits("executable-sources", r"assume\.int[^\n]*\n[^\n]*workload\.ordinal"))
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Adds assumptions about operands to the executables below `module` that have a single call."""
     calls: dict[str, list[ir.Operation]] = defaultdict(list)
     for op in [op for op in graph.walk(module, bodies=False) if op.name == DISPATCH]:

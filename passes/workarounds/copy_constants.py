@@ -20,14 +20,13 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import SLICES, copy, places_written
 
 WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24658")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     graph.rewrite(module, places_written, _copy_constants, outside=True)
 

@@ -24,14 +24,13 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import copy
 
 WORKAROUND = Workaround(Computes())
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Copies values below `module` that variables have in common, or that are known."""
     stored = set[ir.Value]()
     for op in [op for op in graph.walk(module, bodies=False) if op.name == STORE]:

@@ -23,14 +23,13 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import UNSIGNED_RESULTS, to_python
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 from mxcomp.run.signature import DECLARATION
 
 WORKAROUND = Workaround(Omits("abi", "iree.abi.declaration"))
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Adds declarations to the wrappers below `module` that have none."""
     unsigned = to_python(module.attributes[UNSIGNED_RESULTS]) if UNSIGNED_RESULTS in module.attributes else {}
     functions = {graph.symbol_name(op): op for op in graph.walk(module, bodies=False) if op.name == "util.func"}

@@ -32,7 +32,6 @@ from iree.compiler import ir
 
 from mxcomp.mlir import dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 
 WORKAROUND = Workaround(Omits("executable-sources", r"workload\.ordinal \S+, 1 (?s:.+)workload\.ordinal \S+, 1 "))
@@ -42,7 +41,7 @@ _COUNT = "iree_tensor_ext.dispatch.workgroup_count_from_slice"
 _ORDINAL = "iree_tensor_ext.dispatch.workload.ordinal"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Shortens workloads of executables below `module`, considering all dispatches that call them."""
     calls: dict[str, list[ir.Operation]] = defaultdict(list)
     for op in graph.walk(module, bodies=False):

@@ -24,14 +24,13 @@ from mxcomp.matching.storage import GATHER
 from mxcomp.mlir import graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import Options
 from mxcomp.passes.defer_constants import defer
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes())
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Puts barriers behind constants below `module` that quantisers, or readers of their elements, depend on."""
     varying = set[ir.Operation]()
     for op in [op for op in graph.walk(module, bodies=False) if _is_narrow(op)]:

@@ -19,7 +19,6 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import loops
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Crashes, Workaround
 
 WORKAROUND = Workaround(Crashes("setVectorDistributionConfig"))
@@ -27,7 +26,7 @@ WORKAROUND = Workaround(Crashes("setVectorDistributionConfig"))
 _ATTENTION = "iree_linalg_ext.attention"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites each attention below `module` all of whose dimensions of keys are of size 1."""
     for op in [op for op in graph.walk(module, bodies=False) if has_single_key(op)]:
         loop, *_ = _keys(op)

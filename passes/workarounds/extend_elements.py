@@ -30,13 +30,12 @@ from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("expected swizzle_hint operand to be defined by a memref.alloc"))
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites contractions below `module` that look like scaled matmuls, and were not recognised."""
     for op, decision in unrecognised(module):
         if not claimed(op):

@@ -21,13 +21,12 @@ from iree.compiler import ir
 from mxcomp.codes.decode import scale_value
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes())
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites extensions of scales below `module`, of single ones and of tensors."""
     graph.rewrite(
         module, _extends_scale, lambda op: graph.replace(op, _extended(op.operands[0], op.results[0].type)), bodies=True

@@ -41,7 +41,6 @@ from mxcomp.matching.storage import erase_gather, is_gathered
 from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import build, graph, linalg
 from mxcomp.mlir.loops import combined
-from mxcomp.options import Options
 from mxcomp.packing import runtime_sizes
 from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.ukernels.weight_only import ACTIVATIONS
@@ -49,7 +48,7 @@ from mxcomp.ukernels.weight_only import ACTIVATIONS
 WORKAROUND = Workaround(Computes())
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites every recognised matmul below `module` that was left to IREE, except those that it compiles well."""
     for op, decision in left_to_iree(module):
         if decision.reason is not None and decision.index is not None and len(op.operands) == ACC + 1:

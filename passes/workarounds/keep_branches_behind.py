@@ -25,7 +25,6 @@ from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise, sums_products
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes("outside of the code"))
@@ -39,7 +38,7 @@ _QUOTIENTS = ("ceildivsi", "ceildivui", "divsi", "divui", "floordivsi", "remsi",
 _DIVISIONS = frozenset(f"arith.{name}" for name in _QUOTIENTS)
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Puts barriers behind products below `module` that are left to IREE, scaled or not."""
     for op in [op for op in graph.walk(module, bodies=False) if _is_left(op)]:
         _keep_branches_behind(op)

@@ -29,7 +29,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import hal
 
 from mxcomp.mlir import graph, overwriting
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#16168")
@@ -37,7 +36,7 @@ WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#16168")
 _IMPORT, _ALIAS, _ASKS = "hal.tensor.import", "hal.tensor.alias", "hal.buffer_view."
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Exports arguments below `module` that are overwritten, and returned unchanged."""
     for value, _ in overwriting.written_over(module):
         _keep_for_caller(value)

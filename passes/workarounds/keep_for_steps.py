@@ -28,7 +28,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import overwriting
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes())
@@ -36,7 +35,7 @@ WORKAROUND = Workaround(Computes())
 _LOOPS = ("scf.for", "scf.while")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Adds uses of values below `module` that are overwritten in loops."""
     for value, writers in overwriting.written_over(module):
         _keep_for_later_steps(value, writers)

@@ -26,7 +26,6 @@ from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.storage import GATHER
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.unpack_elements import is_calculation, is_narrow_tensor
 
@@ -35,7 +34,7 @@ WORKAROUND = Workaround(Refuses("non-full load of unsupported element type"))
 _SLICE = "tensor.extract_slice"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Puts barriers behind values computed from narrow elements below `module` where IREE would move a read of them."""
     reads = defaultdict[ir.Value, set[ir.Operation]](set)
     for read in (read for op in graph.walk(module, bodies=False, outside=True) for read in _movable(op)):

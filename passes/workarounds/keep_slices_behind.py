@@ -22,7 +22,6 @@ from mxcomp.matching.decision import decision_of, left_to_iree
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import is_elementwise
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(
@@ -30,7 +29,7 @@ WORKAROUND = Workaround(
 )
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Puts barriers behind scaled matmuls below `module` that are left to IREE."""
     for op, _ in left_to_iree(module):
         _keep_slices_behind(op)

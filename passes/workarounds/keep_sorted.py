@@ -19,7 +19,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes())
@@ -28,7 +27,7 @@ _SIZE = "tensor.dim"
 _PURE = ("linalg.", "tensor.", "iree_linalg_ext.", "iree_tensor_ext.", "arith.")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Puts barriers behind sorts outside of dispatches below `module`."""
     for op in [op for op in graph.walk(module, bodies=False) if unread(op) and not graph.is_in_dispatch(op)]:
         with op.location, ir.InsertionPoint.after(op):

@@ -21,7 +21,6 @@ from iree.compiler import ir
 from mxcomp.matching.decision import left_to_iree
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("builtin.unrealized_conversion_cast"), left="Products that are no scaled matmuls.")
@@ -29,7 +28,7 @@ WORKAROUND = Workaround(Refuses("builtin.unrealized_conversion_cast"), left="Pro
 _MATRIX = 2
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Puts barriers behind scaled matmuls below `module` that are left to IREE."""
     for op, _ in left_to_iree(module):
         _keep_transposes_behind(op)

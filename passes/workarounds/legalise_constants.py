@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from mxcomp import formats
 from mxcomp.mlir import build, graph, variables
 from mxcomp.mlir.build import is_narrow
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Omits, Workaround
 
 WORKAROUND = Workaround(Omits("flow", r"\A(?!(?s:.*)flow\.dispatch )"))
@@ -24,7 +23,7 @@ WORKAROUND = Workaround(Omits("flow", r"\A(?!(?s:.*)flow\.dispatch )"))
 _BYTE = 8
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites constants and globals below `module`."""
     for op in list(graph.walk(module)):
         if op.name == variables.GLOBAL:

@@ -23,7 +23,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes("race"), upstream="iree-org/iree#20358")
@@ -31,7 +30,7 @@ WORKAROUND = Workaround(Computes("race"), upstream="iree-org/iree#20358")
 _SCAN = "iree_linalg_ext.scan"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites scans below `module`."""
     graph.rewrite(module, is_exclusive, _include)
 

@@ -19,7 +19,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.mlir import graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("failed to legalize operation 'arith.extf'"))
@@ -27,7 +26,7 @@ WORKAROUND = Workaround(Refuses("failed to legalize operation 'arith.extf'"))
 _BITS = 8
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites extensions of scalars below `module`."""
     f16, f32 = ir.F16Type.get(), ir.F32Type.get()
     for op in [op for op in graph.walk(module) if op.name == "arith.extf" and op.results[0].type == f16]:

@@ -29,7 +29,6 @@ from iree.compiler.dialects import arith
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Crashes, Workaround
 
 WORKAROUND = Workaround(Crashes("getXorShuffleParamsForTunedChipset"))
@@ -46,7 +45,7 @@ class _Rows(NamedTuple):
     second: int | None
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites products below `module`."""
     for op, rows in [(op, rows) for op in graph.walk(module, bodies=False) if (rows := _rows(op)) is not None]:
         with op.location, ir.InsertionPoint(op):

@@ -20,7 +20,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes("race"))
@@ -29,7 +28,7 @@ _SCAN = "iree_linalg_ext.scan"
 _PARTS = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites scans below `module`."""
     for op in [op for op in graph.walk(module, bodies=False) if is_filled(op)]:
         with op.location, ir.InsertionPoint(op):

@@ -23,7 +23,6 @@ from mxcomp.codes import packed
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.inline import inline
-from mxcomp.options import Options
 from mxcomp.passes.defer_constants import are_constant
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.unpack_elements import is_calculation
@@ -31,7 +30,7 @@ from mxcomp.passes.workarounds.unpack_elements import is_calculation
 WORKAROUND = Workaround(Refuses("jit global source initialization order invalid"))
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Makes operations below `module` that read only constants return bytes in place of 8-bit floats."""
     for op in [op for op in graph.walk(module, bodies=False, outside=True) if _returns_floats(op)]:
         if are_constant([op]):

@@ -32,7 +32,6 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.matching.storage import kept_dims
 from mxcomp.matching.updates import moves_nothing
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23637")
@@ -40,7 +39,7 @@ WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23637")
 _LOOKUP, _SLICE = "tensor.extract", "tensor.extract_slice"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites lookups below `module`."""
     for op in [op for op in graph.walk(module) if op.name == _LOOKUP]:
         while is_misread(op) and (part := _part(op)) is not None:

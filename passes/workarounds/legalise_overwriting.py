@@ -23,7 +23,6 @@ from iree.compiler.passmanager import PassManager
 
 from mxcomp.matching.symmetry import are_alike
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes("overlap"))
@@ -70,7 +69,7 @@ def may_be_one(op: ir.Operation) -> bool:
     return any(a != b and a.type == b.type and are_alike(a, b) for a, b in pairs)
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     for function in [view.operation for view in graph.module_block(module).operations]:
         if any(may_be_one(op) for op in graph.walk(function, bodies=False)):

@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24214")
@@ -76,7 +75,7 @@ def _is_made_by(value: ir.Value, producers: tuple[str, ...]) -> bool:
     return op is not None and op.name != _EMPTY and op.name.startswith(producers)
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     graph.rewrite(module, repeated, _compute_apart, outside=True)
 

@@ -40,7 +40,6 @@ from iree.compiler.dialects import arith
 from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import steps_reduced
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes())
@@ -92,7 +91,7 @@ class _Code:
         return arith.XOrIOp(value, arith.ConstantOp(self.kind, mask).result).result
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites reductions of integers below `module`."""
     for op in [
         op

@@ -16,7 +16,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24658")
@@ -24,7 +23,7 @@ WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"),
 _SEGMENTS = "operandSegmentSizes"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites sorts outside of dispatches below `module`."""
     graph.rewrite(module, (graph.SORT,), _drop_repetitions, outside=True)
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("expected result type to be"))
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites slices below `module`."""
     for op in graph.walk(module, bodies=False):
         if op.name == "tensor.extract_slice":

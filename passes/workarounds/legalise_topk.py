@@ -32,7 +32,6 @@ from iree.compiler.dialects import arith
 
 from mxcomp.errors import InputError
 from mxcomp.mlir import build, graph, inline, linalg
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes("memory never written"), upstream="iree-org/iree#21202")
@@ -41,7 +40,7 @@ NAMES = ("iree_linalg_ext.topk", "iree_linalg_ext.topk_v2")
 _YIELD = "iree_linalg_ext.yield"
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites each top-k below `module`."""
     graph.rewrite(module, NAMES, _sort, outside=True)
 

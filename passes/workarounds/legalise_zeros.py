@@ -26,13 +26,12 @@ from iree.compiler import ir
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Crashes, Workaround
 
 WORKAROUND = Workaround(Crashes("getSingleTransposedInputOperand", fill=85))
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites operations outside of dispatches below `module`."""
     graph.rewrite(module, lambda op: op.name == "linalg.generic" and is_elementwise(op), _drop_zeros, outside=True)
 

@@ -34,13 +34,12 @@ from iree.compiler.dialects import flow
 
 from mxcomp.mlir import build, dispatches, graph, overwriting
 from mxcomp.mlir.dispatches import DISPATCH
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23665")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Gives dispatches below `module` tensors for their results, where these are overwritten."""
     graph.rewrite(module, (DISPATCH,), _place)
 

@@ -28,7 +28,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes())
@@ -38,7 +37,7 @@ _QUERY, _SCALE = 0, 3
 _SHORT = ("bf16", "f16")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites each attention of 16-bit floats below `module` whose scale is known and whose scores are unmodified."""
     for op in [op for op in graph.walk(module, bodies=False) if op.name == _ATTENTION]:
         if str(build.element(op.operands[_QUERY])) in _SHORT:

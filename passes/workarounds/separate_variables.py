@@ -34,13 +34,12 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, util
 
 from mxcomp.mlir import build, graph, variables
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Computes, Workaround
 
 WORKAROUND = Workaround(Computes())
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Gives all such variables of `module` but the first an initializer."""
     for op in shared(module):
         with op.location, ir.InsertionPoint.after(op):

@@ -29,14 +29,13 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_reductions import may_be_shared
 
 WORKAROUND = Workaround(Refuses("failed to pack reduction dimensions"))
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites reductions outside of dispatches below `module`, and their elementwise producers."""
     ops = [op for op in graph.walk(module, bodies=False, outside=True) if op.name == "linalg.generic"]
     found = dict.fromkeys(each for op in filter(may_be_shared, ops) for each in (op, *_producers(op)))

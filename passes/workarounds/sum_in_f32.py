@@ -27,13 +27,12 @@ from mxcomp.matching.decision import Decision, decide, unrecognised
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("op failed to distribute"), left="Contractions of which no operand is dequantised.")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Rewrites contractions below `module` that look like scaled matmuls, and were not recognised."""
     for op, decision in unrecognised(module):
         if not claimed(op):

@@ -17,13 +17,12 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("hal.element_type' op unsupported element type"), upstream="iree-org/iree#20867")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Changes the public functions below `module`."""
     for op in list(graph.walk(module, bodies=False)):
         if op.name == "util.func" and len(op.regions[0].blocks) and graph.is_public(op):

@@ -42,7 +42,6 @@ from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, reads_init
-from mxcomp.options import Options
 from mxcomp.passes.workarounds import Refuses, Workaround
 
 WORKAROUND = Workaround(Refuses("failed to emulate bit width"))
@@ -57,7 +56,7 @@ _OF_NAMED_OPS = {"permutation", "dimensions", "dilations", "strides", "cast", "l
 _ENCODED = ("iree_encoding.set_encoding", "tensor.dim")
 
 
-def run(module: ir.Operation, options: Options) -> None:
+def run(module: ir.Operation) -> None:
     """Unpacks computations on elements of less than a byte below `module`. Raises InputError for unsupported ones."""
     widening = _Widening()
     for op in list(graph.walk(module, bodies=False, outside=True)):
