@@ -58,7 +58,8 @@ def run(module: ir.Operation, options: Options) -> None:
         linked: set[tuple[ir.Operation, str]] = set()
         arguments: dict[str, Arguments] = {}
         for user in users:
-            name, table = descriptor_name(user), _symbol_table(user)
+            name, table = descriptor_name(user), _around(user, "builtin.module")
+            assert table is not None
             if KERNEL in user.attributes:
                 _insert_own(user, name, table, options.target)
                 _set_provider(user)
@@ -86,11 +87,9 @@ def descriptor_name(op: ir.Operation) -> str:
     return text.split('"')[1]
 
 
-def _symbol_table(op: ir.Operation) -> ir.Operation:
-    while op.name != "builtin.module":
-        assert op.parent is not None
-        op = op.parent
-    return op
+def _around(op: ir.Operation, *names: str) -> ir.Operation | None:
+    """Returns the innermost operation of one of these names around another one."""
+    return next((each for each in graph.around(op) if each.name in names), None)
 
 
 def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
@@ -287,11 +286,7 @@ def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
 def _set_provider(user: ir.Operation) -> None:
     """Gives the function around `user` an executable target with a ukernel provider. Does nothing outside
     executables."""
-    function, variant = user, user
-    while function is not None and function.name not in ("func.func", "util.func"):
-        function = function.parent
-    while variant is not None and variant.name != "hal.executable.variant":
-        variant = variant.parent
+    function, variant = _around(user, "func.func", "util.func"), _around(user, "hal.executable.variant")
     if variant is None or function is None or "hal.executable.target" in function.attributes:
         return
     function.attributes["hal.executable.target"] = target_with_provider(variant)

@@ -51,11 +51,10 @@ def run(module: ir.Operation) -> None:
 
 
 def _function(op: ir.Operation) -> ir.Operation:
-    while op.name != "func.func":
-        if op.parent is None:
-            raise CompileError(f"{op.location}: expected a func.func around a matmul with an order of workgroups")
-        op = op.parent.operation
-    return op
+    function = next((each for each in graph.around(op) if each.name == "func.func"), None)
+    if function is None:
+        raise CompileError(f"{op.location}: expected a func.func around a matmul with an order of workgroups")
+    return function
 
 
 def _order(op: ir.Operation) -> Order:

@@ -17,7 +17,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.formats import E8M0, BlockFormat
 from mxcomp.layout.problem import Problem
-from mxcomp.mlir import build
+from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
 
 
@@ -98,12 +98,8 @@ def claimed(op: ir.Operation) -> str:
     for attribute in ("lowering_config", "compilation_info"):
         if attribute in op.attributes:
             return f"it has a {attribute} of its own"
-    parent = op.parent
-    while parent is not None:
-        if parent.name.startswith(("flow.dispatch.", "hal.executable")):
-            return f"it is in a {parent.name} already"
-        parent = parent.parent
-    return ""
+    own = (each.name for each in graph.around(op) if each.name.startswith(("flow.dispatch.", "hal.executable")))
+    return next((f"it is in a {name} already" for name in own), "")
 
 
 def problem_of(op: ir.Operation) -> Problem:

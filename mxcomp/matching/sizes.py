@@ -278,7 +278,7 @@ class Sizes:
             first, *others = [self.of(op.regions[0].blocks[0].arguments[1 + number], dim)]
         else:
             first, *others = [self._yielded(region.blocks[0], number, dim) for region in op.regions]
-        is_outside = not any(_is_below(_owner(root.value), op) for root in first.roots)
+        is_outside = not any(op in graph.around(_owner(root.value)) for root in first.roots)
         return first if is_outside and all(other == first for other in others) else None
 
     def _of_call(self, op: ir.Operation, number: int, dim: int) -> Size | None:
@@ -331,11 +331,3 @@ def _owner(value: ir.Value) -> ir.Operation:
     """Returns the operation that computes a value, or that has it as an argument of its region."""
     owner = value.owner
     return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
-
-
-def _is_below(op: ir.Operation, other: ir.Operation) -> bool:
-    """Returns whether an operation is another one, or in its regions."""
-    above: ir.Operation | None = op
-    while above is not None and above != other:
-        above = above.parent and above.parent.operation
-    return above is not None

@@ -118,11 +118,18 @@ def file_locations(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
                 yield from file_locations(each)
 
 
-def root(op: ir.Operation) -> ir.Operation:
-    """Returns the outermost operation around `op`: its module."""
+def around(op: ir.Operation) -> Iterator[ir.Operation]:
+    """Yields an operation, and those in whose regions it is, the innermost first."""
+    yield op
     while op.parent is not None:
         op = op.parent.operation
-    return op
+        yield op
+
+
+def root(op: ir.Operation) -> ir.Operation:
+    """Returns the outermost operation around `op`: its module."""
+    *_, outermost = around(op)
+    return outermost
 
 
 def module_block(root: ir.Operation) -> ir.Block:
@@ -140,11 +147,7 @@ _DISPATCHES = ("flow.dispatch.region", "flow.dispatch.workgroups", "flow.executa
 
 def is_in_dispatch(op: ir.Operation) -> bool:
     """Returns whether an operation is part of a dispatch, which IREE moves nothing into."""
-    above: ir.Operation | None = op
-    while (above := None if above is None else above.parent) is not None:
-        if above.name in _DISPATCHES:
-            return True
-    return False
+    return any(each.name in _DISPATCHES for each in around(op) if each != op)
 
 
 def producer(value: ir.Value, *names: str) -> ir.Operation | None:

@@ -7,7 +7,7 @@ so a function is taken whole that computes one tensor, of static sizes, by plain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from iree.compiler import ir
 
@@ -105,7 +105,7 @@ def _of_function(function: ir.Operation, matmuls: list[ir.Operation]) -> Dag | N
     if not inside.issuperset(matmuls) or not all(map(_calculates, dag.ops)):
         return None
     users = (use.owner.operation for op in dag.ops if op != root for use in op.results[0].uses)
-    if any(not any(around in inside for around in _around(user)) for user in users):
+    if any(not any(around in inside for around in graph.around(user)) for user in users):
         return None  # computed anyway
     if any(_is_fixed(op) or _uses_constants(op) for op in dag.ops):
         return None
@@ -148,17 +148,7 @@ def _is_size(value: ir.Value) -> bool:
 
 
 def _function(op: ir.Operation) -> ir.Operation:
-    while op.name not in _FUNCTIONS and op.parent is not None:
-        op = op.parent.operation
-    return op
-
-
-def _around(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yields an operation, and those in whose regions it is."""
-    yield op
-    while op.parent is not None:
-        op = op.parent.operation
-        yield op
+    return next((each for each in graph.around(op) if each.name in _FUNCTIONS), graph.root(op))
 
 
 def _operands(op: ir.Operation) -> list[ir.Value]:
