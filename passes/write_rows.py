@@ -257,8 +257,7 @@ def _rows(update: Update, kernel: Rows) -> ir.Value:
     sizes = build.static_sizes(value)
     if order != sorted(order):
         whole = [i for i, size in enumerate(sizes) if size == 1] + order
-        kind = build.tensor_type([sizes[i] for i in whole], build.element(value))
-        value = build.transpose(value, build.empty(kind, [] if kernel.rows else [update.count.build()]), whole)
+        value = build.transpose(value, whole, [] if kernel.rows else [update.count.build()])
     if kernel.rows:
         return build.reshaped(_in_memory(value), [kernel.workgroups, kernel.own])
     return build.tie_shape(_by_row(value), [elementwise.limited(update.count.build(), [value])])
@@ -285,7 +284,7 @@ def _use(update: Update, written: ir.Value) -> None:
             graph.replace(user, value)
     if any(True for _ in op.results[0].uses):
         if not is_in_order:
-            value = build.transpose(value, build.empty(ir.RankedTensorType(op.results[0].type)), list(update.order))
+            value = build.transpose(value, list(update.order))
         op.results[0].replace_all_uses_with(value)
     sources = list(op.operands)
     op.erase()

@@ -215,11 +215,10 @@ def quantised_attention(
         elements, scales = quantise(build.collapse(value, [[0, 1, 2], [3]]), element, mode)
         return build.split(elements, 0, (groups, rows)), build.split(scales, 0, (groups, rows))
 
-    turned = build.empty(build.tensor_type((batch, key_heads, value_size, behind), build.element(values)))
     result = attention(
         quantised(_times(queries, scale * math.log2(math.e) * form.units), qk, rows),
         quantised(keys, qk, behind),
-        quantised(build.transpose(values, turned, [0, 1, 3, 2]), v, value_size),
+        quantised(build.transpose(values, [0, 1, 3, 2]), v, value_size),
         form,
     )
     result = build.cast(result, build.element(queries))

@@ -54,8 +54,8 @@ def rewrite(candidate: Candidate) -> None:
         if plain.shape != ir.RankedTensorType(value.type).shape:
             value = _expanded(value, plain.shape, candidate)
         if order != sorted(order):
-            turned = build.empty(ir.RankedTensorType.get(wanted.shape, build.element(value)), build.dynamic_sizes(init))
-            value = build.transpose(value, turned, [order.index(i) for i in range(len(order))])
+            back = [order.index(i) for i in range(len(order))]
+            value = build.transpose(value, back, build.dynamic_sizes(init))
         if accumulator is not None:
             value = _added(value, accumulator)
     graph.replace(root, value)

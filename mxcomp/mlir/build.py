@@ -341,7 +341,10 @@ def times(value: ir.Value, factor: int) -> ir.Value:
     return value if factor == 1 else apply(ir.AffineExpr.get_dim(0) * factor, [value])
 
 
-def transpose(value: ir.Value, init: ir.Value, permutation: Sequence[int]) -> ir.Value:
+def transpose(value: ir.Value, permutation: Sequence[int], sizes: Sequence[ir.Value] = ()) -> ir.Value:
+    """Returns `linalg.transpose`, with the dimensions of these numbers in order; `sizes` are its dynamic ones."""
+    known = static_sizes(value)
+    init = empty(tensor_type([known[i] for i in permutation], element(value)), sizes)
     op = linalg.TransposeOp([init.type], value, init, list(permutation))
     linalg.fill_builtin_region(op.operation)
     return op.results[0]

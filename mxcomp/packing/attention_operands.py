@@ -57,10 +57,9 @@ def _stored(given: Sequence[ir.Value], kernel: MxAttention, number: int) -> list
 
 def _ordered(value: ir.Value, factors: Sequence[tuple[str, int]], order: str) -> ir.Value:
     """Returns a tensor whose elements have these factors, with the factors reordered."""
-    names, sizes = [name for name, _ in factors], dict(factors)
+    names = [name for name, _ in factors]
     split = build.reshaped(value, [size for _, size in factors])
-    turned = build.empty(build.tensor_type([sizes[name] for name in order], build.element(value)))
-    moved = build.transpose(split, turned, [names.index(name) for name in order])
+    moved = build.transpose(split, [names.index(name) for name in order])
     return build.collapse(moved, [list(range(len(order)))])
 
 

@@ -72,7 +72,7 @@ def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: 
         swizzle = layout.packing(operand)
         value = build.bitcast(value, build.tensor_type((*outer, *swizzle.packed_shape), "i8"), taken, tiles)
     order, groups = _order(swizzle, batch)
-    value = build.collapse(_transpose(value, order, tiles), groups)
+    value = build.collapse(build.transpose(value, order, tiles), groups)
     *leading, rows = build.static_sizes(value)[: batch + 1]
     block = layout.shape.block
     columns = None if outer[-1] is None else outer[-1] * layout.tile[2] // block
@@ -111,13 +111,6 @@ def _order(swizzle: TileSwizzle, batch: int) -> tuple[list[int], list[list[int]]
     return order, groups
 
 
-def _transpose(value: ir.Value, permutation: list[int], dynamic: list[ir.Value]) -> ir.Value:
-    source = ir.RankedTensorType(value.type)
-    shape = [build.static_sizes(value)[i] for i in permutation]
-    init = build.empty(build.tensor_type(shape, source.element_type), dynamic)
-    return build.transpose(value, init, permutation)
-
-
 def _tiled(
     value: ir.Value, swizzle: TileSwizzle, result: ir.RankedTensorType, batch: int, tiles: list[ir.Value]
 ) -> ir.Value:
@@ -127,4 +120,4 @@ def _tiled(
     expanded = build.tensor_type([packed_sizes[i] for i in order], result.element_type)
     static = [build.DYNAMIC if packed_sizes[i] is None else packed_sizes[i] for i in order]
     value = tensor.ExpandShapeOp(expanded, value, groups, tiles, static).result
-    return _transpose(value, [order.index(i) for i in range(len(order))], tiles)
+    return build.transpose(value, [order.index(i) for i in range(len(order))], tiles)

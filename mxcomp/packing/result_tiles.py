@@ -329,8 +329,7 @@ def unpack(tiled: ir.Value, tiles: ResultTiles, counts: list[ir.Value], limits: 
     positions = {ROWS: [batch + ROWS, *factors[:split]], COLUMNS: [batch + COLUMNS, *factors[split:]]}
     order = [*range(batch), *positions[dims[0]], *positions[dims[1]]]
     shape = build.static_sizes(tiled)
-    transposed = build.tensor_type([shape[i] for i in order], element)
-    value = build.transpose(tiled, build.empty(transposed, counts), order)
+    value = build.transpose(tiled, order, counts)
     padded = [count and count * swizzle.tile_shape[dim] for dim, count in ((dim, tiles.counts[dim]) for dim in dims)]
     columns = batch + len(positions[dims[0]])
     groups = [*([i] for i in range(batch)), list(range(batch, columns)), list(range(columns, len(order)))]

@@ -158,8 +158,8 @@ def doubled(x: ir.Value) -> ir.Value:
 
 def gated(x: ir.Value) -> ir.Value:
     """A product of two halves of it, read at different places."""
-    turned = build.transpose(x, build.empty(ir.RankedTensorType.get(x.type.shape[::-1], x.type.element_type)), [1, 0])
-    back = build.transpose(turned, build.empty(ir.RankedTensorType(x.type)), [1, 0])
+    turned = build.transpose(x, [1, 0])
+    back = build.transpose(turned, [1, 0])
     return elementwise(lambda a, b: arith.MulFOp(a, b).result, x, [back])
 
 

@@ -99,7 +99,7 @@ def summed(y: ir.Value, weights: ir.Value) -> ir.Value:
 
 def summed_apart(y: ir.Value, weights: ir.Value) -> ir.Value:
     """The same as exporters write it: transposed, multiplied, and then added up."""
-    turned = build.transpose(weights, build.empty(build.tensor_type((E, T), "f32")), [1, 0])
+    turned = build.transpose(weights, [1, 0])
     weighted = tabled("eth", (E, T, H), "f32", [("eth", y), ("et", turned)], lambda a, b, _: mx.multiply(a, b))
     return reduced("eth", "th", (T, H), "f32", [("eth", weighted)], mx.add, lambda value: value)
 

@@ -192,12 +192,12 @@ def transposed(node: Node, permutation: Sequence[int], named: bool) -> Node:
     sizes, dynamic = build.static_sizes(node.ir), dict.fromkeys(range(len(node.shape)))
     result = build.tensor_type([sizes[d] for d in permutation], ir.RankedTensorType(node.ir.type).element_type)
     own = [build.dim(node.ir, d) for d in permutation if sizes[d] is None]
-    init = build.empty(result, own)
     if named:
-        value = build.transpose(node.ir, init, permutation)
+        value = build.transpose(node.ir, permutation, own)
     else:
         rank = len(dynamic)
         maps = [loops_of(rank, [list(permutation).index(d) for d in range(rank)]), ir.AffineMap.get_identity(rank)]
+        init = build.empty(result, own)
         value = build.generic(result, [node.ir], init, maps, ["parallel"] * rank, lambda x, _: x).results[0]
     return node.at(value, lambda array: array.transpose(permutation))
 
