@@ -11,7 +11,7 @@
 `choosing` builds the top-k (one dispatch, two more where experts come in groups), `sorting` the tables of a grouped
 matmul (one dispatch of a kernel of ours, where mxcomp compiles; elsewhere, and for more than 4096 slots or more tables
 than LDS holds, four to six). All sizes are static, and IR is linalg and tensor operations with one
-`iree_linalg_ext.scatter`, in dispatch regions for a GPU and without them for a CPU. `reference` is the same in NumPy.
+`iree_linalg_ext.scatter`, in dispatch regions for a GPU and without them for a CPU.
 """
 
 from __future__ import annotations

@@ -17,10 +17,6 @@ _NORM_US, _SUM_US = 0.5, 0.02
 """The µs of a norm's calculation in its own dispatch; and of an element of a lane for each of its sums where a kernel
 computes it for itself. Replayed."""
 
-_SLOTS = {"math.exp": 22, "arith.divf": 18, "math.tanh": 40, "math.erf": 40, "math.powf": 60, "math.rsqrt": 12}
-"""The issue slots of operations on f32 that take more than 1, fitted to replays of dispatches with SwiGLU, which takes
-47."""
-
 
 def streaming_us(target: Target, size: float) -> float:
     """Returns µs of a dispatch that moves so many bytes: a launch, a load's latency, and the bytes at HBM's rate."""
@@ -56,8 +52,3 @@ def calculating_us(target: Target, elements: float, slots: int) -> float:
     """Returns µs of computing elements in so many slots each, as a part of a dispatch: a CU has a slot for each lane of
     a wave."""
     return elements * slots / (target.cus * target.wave_size * target.clock_ghz * 1e3)
-
-
-def slots_of(*names: str) -> int:
-    """Returns the issue slots of operations by name."""
-    return sum(_SLOTS.get(name, 1) for name in names if name.startswith(("arith.", "math.")))

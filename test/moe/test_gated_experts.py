@@ -8,6 +8,7 @@ from functools import cache, cached_property
 import ml_dtypes
 import numpy as np
 import pytest
+import routing_reference as reference
 from iree.compiler import ir
 from moe_parts import TYPES, Array, Matrix, matrix, module
 from spread import every
@@ -18,7 +19,7 @@ import mxcomp.ir as mx
 from mxcomp import formats, moe
 from mxcomp.errors import InputError
 from mxcomp.measuring.dispatches import modelled
-from mxcomp.routing import Extent, Routing, reference
+from mxcomp.routing import Extent, Routing
 
 BF16 = "bf16"
 RANDOM, ONE_EXPERT = "random", "one expert"

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import routing_reference as reference
 from iree import compiler as ireec
 from numpy.typing import NDArray
 from spread import quick_if
@@ -16,7 +17,7 @@ import mxcomp
 import mxcomp.ir as mx
 from mxcomp import routing
 from mxcomp.errors import InputError
-from mxcomp.routing import SIGMOID, Extent, Routing, Rule, reference
+from mxcomp.routing import SIGMOID, Extent, Routing, Rule
 from mxcomp.routing.sorting import SORTING
 from mxcomp.run import runtime
 
