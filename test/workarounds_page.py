@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from mxcomp.passes import PASSES, workarounds
-from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Workaround
 
 FOLDER = Path(__file__).parents[1] / "passes" / "workarounds"
 PLACES = {
@@ -20,6 +21,83 @@ PLACES = {
     "Executables": workarounds.OUTLINED,
     "Dispatches and their buffers": workarounds.DISPATCHES,
 }
+
+
+@dataclass(frozen=True)
+class Refuses:
+    """IREE does not compile the program; `says` is a regular expression that its diagnostics match."""
+
+    says: str
+
+
+@dataclass(frozen=True)
+class Crashes:
+    """IREE ends the process; the backtrace has `says`.
+
+    Where it reads memory that nothing was written to, `fill` is the byte that glibc fills new memory with.
+    """
+
+    says: str
+    fill: int = 0
+
+
+@dataclass(frozen=True)
+class Computes:
+    """The compiled program gives other values than the report expects, or fails with a message that `says` matches."""
+
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Omits:
+    """The program at the end of a phase of IREE does not match a regular expression that it should match."""
+
+    phase: str
+    pattern: str
+
+
+Symptom: TypeAlias = Refuses | Crashes | Computes | Omits
+
+
+@dataclass(frozen=True)
+class Workaround:
+    """The fault that a pass works around: the first sentence of its report says it.
+
+    Attributes:
+        stock: What a stock IREE makes of the program that shows it.
+        upstream: The issue or pull request about it, owner/name#number; "": the report is there to be filed.
+        left: What has the fault, and is not worked around.
+        versions: The releases of IREE with the fault.
+    """
+
+    stock: Symptom
+    upstream: str = ""
+    left: str = ""
+    versions: tuple[str, ...] = ("3.13",)
+
+
+def workaround(name: str) -> Workaround:
+    """Returns what the head of a report says of its fault."""
+    text = report(name)
+    (found,) = re.finditer(r"^// stock: (?P<kind>\w+)(?: at (?P<phase>\S+))?(?:: (?P<says>.+))?$", text, re.MULTILINE)
+    entries = dict(re.findall(r"^// (fill|upstream|left): (.+)$", text, re.MULTILINE))
+    fill, says = int(entries.pop("fill", 0)), found["says"] or ""
+    match found["kind"]:
+        case "refuses":
+            return Workaround(Refuses(says), **entries)
+        case "crashes":
+            return Workaround(Crashes(says, fill), **entries)
+        case "computes":
+            return Workaround(Computes(says), **entries)
+        case "omits":
+            return Workaround(Omits(found["phase"], says), **entries)
+    raise ValueError(f"{name}: {found[0]}")
+
+
+def report(name: str) -> str:
+    return (FOLDER / f"{workarounds.file(name)}.mlir").read_text()
+
+
 BEFORE = """# What IREE gets wrong
 
 mxcomp compiles everything but scaled matmuls through IREE 3.13, and its passes work around what that gets wrong. Each
@@ -53,7 +131,7 @@ def page() -> str:
 
 def _tables() -> Iterator[str]:
     for title, names in PLACES.items():
-        known = {name: workarounds.workaround(name) for name in names}
+        known = {name: workaround(name) for name in names}
         yield f"## {title}\n\n| fault | stock IREE | upstream | pass |\n|---|---|---|---|"
         yield "\n".join(_row(name, each) for name, each in known.items()) + "\n"
 
@@ -64,7 +142,7 @@ def _row(name: str, known: Workaround) -> str:
 
 def fault(name: str) -> str:
     """Returns what IREE does: the first sentence of a report."""
-    head, _ = (FOLDER / f"{workarounds.file(name)}.mlir").read_text().split("\n//\n", maxsplit=1)
+    head, _ = report(name).split("\n//\n", maxsplit=1)
     text = " ".join(line.removeprefix("// ") for line in head.splitlines())
     return re.split(r"(?<=\.) ", text, maxsplit=1)[0]
 
@@ -93,7 +171,7 @@ def _link(name: str) -> str:
 def _left() -> Iterator[str]:
     yield "## Not worked around\n\n| fault | left |\n|---|---|"
     for name in workarounds.ALL:
-        known = workarounds.workaround(name)
+        known = workaround(name)
         if known.left:
             yield f"| {fault(name)} | {known.left} |"
     yield ""

@@ -1,83 +1,19 @@
 """Workarounds for faults of IREE: a file for each pass, and a program of the same name that shows the fault.
 
-`NAME.py` is a pass as others are, and says in `WORKAROUND` how the fault is seen. `NAME.mlir` is a report that a
-maintainer of IREE can take as it is: what happens, how to see it, a small program. `test/passes/test_workarounds.py`
-has a stock IREE compile it, and fails on the day that IREE gets it right: both files, the pass's test and its line here
-go then. `docs/iree.md` is made of all of them (`pytest test/passes/test_workarounds.py --update-docs`).
+`NAME.py` is a pass as others are. `NAME.mlir` is a report that a maintainer of IREE can take as it is: what happens,
+how to see it, a small program. `test/passes/test_workarounds.py` has a stock IREE compile it, and fails on the day that
+IREE gets it right: both files, the pass's test and its line here go then. `docs/iree.md` is made of all of them
+(`pytest test/passes/test_workarounds.py --update-docs`).
 
 The names below are those of passes, by where they stand among others (`mxcomp.pipeline`), in their order there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TypeAlias
-
-
-@dataclass(frozen=True)
-class Refuses:
-    """IREE does not compile the program; `says` is a regular expression that its diagnostics match."""
-
-    says: str
-
-
-@dataclass(frozen=True)
-class Crashes:
-    """IREE ends the process; the backtrace has `says`.
-
-    Where it reads memory that nothing was written to, `fill` is the byte that glibc fills new memory with.
-    """
-
-    says: str
-    fill: int = 0
-
-
-@dataclass(frozen=True)
-class Computes:
-    """The compiled program gives other values than the report expects, or fails with a message that `says` matches."""
-
-    says: str = ""
-
-
-@dataclass(frozen=True)
-class Omits:
-    """The program at the end of a phase of IREE does not match a regular expression that it should match."""
-
-    phase: str
-    pattern: str
-
-
-Symptom: TypeAlias = Refuses | Crashes | Computes | Omits
-
-
-@dataclass(frozen=True)
-class Workaround:
-    """The fault that a pass works around: the first sentence of its report says it.
-
-    Attributes:
-        stock: What a stock IREE makes of the program that shows it.
-        upstream: The issue or pull request about it, owner/name#number; "": the report is there to be filed.
-        left: What has the fault, and is not worked around.
-        versions: The releases of IREE with the fault.
-    """
-
-    stock: Symptom
-    upstream: str = ""
-    left: str = ""
-    versions: tuple[str, ...] = ("3.13",)
-
 
 def file(name: str) -> str:
     """Returns the name of the files of a pass, without suffix."""
     return name.removeprefix("mxcomp-").replace("-", "_")
-
-
-def workaround(name: str) -> Workaround:
-    """Returns the fault that a pass of this room works around."""
-    found = import_module(f"{__name__}.{file(name)}").WORKAROUND
-    assert isinstance(found, Workaround)
-    return found
 
 
 ENTRY = ("mxcomp-take-bytes", "mxcomp-declare-types")

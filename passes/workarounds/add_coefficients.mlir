@@ -2,6 +2,8 @@
 // coefficients as operands or not. FftOp::getTiledImplementation takes them for operands always.
 //
 //     iree-compile add_coefficients.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o add_coefficients.vmfb
+//
+// stock: crashes: FftOp::getTiledImplementation
 
 func.func @main(%re: tensor<1x8xf32>, %im: tensor<1x8xf32>) -> (tensor<1x8xf32>, tensor<1x8xf32>) {
   %c1 = arith.constant 1 : index

@@ -14,9 +14,6 @@ from iree.compiler.dialects import arith
 
 from mxcomp.errors import InputError
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Crashes, Workaround
-
-WORKAROUND = Workaround(Crashes("FftOp::getTiledImplementation"))
 
 _FFT = "iree_linalg_ext.fft"
 _MOST = 20

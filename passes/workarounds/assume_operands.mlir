@@ -4,6 +4,8 @@
 // sources.
 //
 //     iree-compile assume_operands.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 --compile-to=executable-sources
+//
+// stock: omits at executable-sources: assume\.int[^\n]*\n[^\n]*workload\.ordinal
 
 func.func @main(%x: tensor<?x64xf32>, %flag: tensor<i1>) -> tensor<?x64xf32> {
   %c0 = arith.constant 0 : index

@@ -17,9 +17,6 @@ from iree.compiler import ir
 from mxcomp.mlir import dispatches, graph
 from mxcomp.mlir.assumptions import assume, assumed
 from mxcomp.mlir.dispatches import DISPATCH
-from mxcomp.passes.workarounds import Omits, Workaround
-
-WORKAROUND = Workaround(Omits("executable-sources", r"assume\.int[^\n]*\n[^\n]*workload\.ordinal"))
 
 
 def run(module: ir.Operation) -> None:

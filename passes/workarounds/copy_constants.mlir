@@ -6,6 +6,9 @@
 //
 //     iree-compile copy_constants.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o copy_constants.vmfb
 //     iree-run-module --device=hip --module=copy_constants.vmfb --input=1x4xf32=1,1,1,1 --input=1x4xi32=0,1,2,3 --expected_output=1x4xf32=1,1,1,1 --expected_output=1x4xf32=4,2,3,1
+//
+// stock: refuses: restricted to workgroup distributed contexts
+// upstream: iree-org/iree#24658
 
 func.func @main(%x: tensor<1x4xf32>, %i: tensor<1x4xi32>) -> (tensor<1x4xf32>, tensor<1x4xf32>) {
   %c = arith.constant dense<[[4.0, 2.0, 3.0, 1.0]]> : tensor<1x4xf32>

@@ -20,10 +20,7 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import SLICES, copy, places_written
-
-WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24658")
 
 
 def run(module: ir.Operation) -> None:

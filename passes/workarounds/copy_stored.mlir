@@ -4,6 +4,8 @@
 //
 //     iree-compile copy_stored.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o copy_stored.vmfb
 //     iree-run-module --device=hip --module=copy_stored.vmfb --input=4xf32=1,2,3,4 --expected_output=4xf32=0
+//
+// stock: computes
 
 util.global private mutable @now = dense<5.0> : tensor<4xf32>
 util.global private mutable @before = dense<0.0> : tensor<4xf32>

@@ -24,10 +24,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.variables import LOAD, STORE, SYMBOL
-from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.passes.workarounds.legalise_overwriting import copy
-
-WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation) -> None:

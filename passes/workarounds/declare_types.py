@@ -23,10 +23,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import UNSIGNED_RESULTS, to_python
-from mxcomp.passes.workarounds import Omits, Workaround
 from mxcomp.run.signature import DECLARATION
-
-WORKAROUND = Workaround(Omits("abi", "iree.abi.declaration"))
 
 
 def run(module: ir.Operation) -> None:

@@ -7,6 +7,8 @@
 // they are too few, as here with %k = 1.
 //
 //     iree-compile deduplicate_workloads.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 --compile-to=executable-sources
+//
+// stock: omits at executable-sources: workload\.ordinal \S+, 1 (?s:.+)workload\.ordinal \S+, 1 
 
 #mn = affine_map<(m, n) -> (m, n)>
 flow.executable private @ex {

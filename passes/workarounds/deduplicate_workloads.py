@@ -32,9 +32,6 @@ from iree.compiler import ir
 
 from mxcomp.mlir import dispatches, graph
 from mxcomp.mlir.dispatches import DISPATCH
-from mxcomp.passes.workarounds import Omits, Workaround
-
-WORKAROUND = Workaround(Omits("executable-sources", r"workload\.ordinal \S+, 1 (?s:.+)workload\.ordinal \S+, 1 "))
 
 _EXPORT = "flow.executable.export"
 _COUNT = "iree_tensor_ext.dispatch.workgroup_count_from_slice"

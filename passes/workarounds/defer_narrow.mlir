@@ -4,6 +4,8 @@
 //
 //     iree-compile defer_narrow.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o defer_narrow.vmfb
 //     iree-run-module --device=hip --module=defer_narrow.vmfb --expected_output=1x8xf32=0.5,0,1,1,-0.5,-0.5,2,6
+//
+// stock: computes
 
 func.func @main() -> tensor<1x8xf32> {
   %x = arith.constant dense<[[0.3, 0.2, 0.75, 1.25, -0.3, -0.6, 2.5, 7.0]]> : tensor<1x8xf32>

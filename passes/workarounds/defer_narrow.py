@@ -25,9 +25,6 @@ from mxcomp.mlir import graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.passes.defer_constants import defer
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation) -> None:

@@ -3,6 +3,8 @@
 // it keep the dimensions of elements, for the same reason.
 //
 //     iree-compile double_keys.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o double_keys.vmfb
+//
+// stock: crashes: setVectorDistributionConfig
 
 func.func @main(%q: tensor<?x33x16xf32>, %k: tensor<?x1x16xf32>, %v: tensor<?x1x16xf32>) -> tensor<?x33x16xf32> {
   %c0 = arith.constant 0 : index

@@ -19,9 +19,6 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import loops
-from mxcomp.passes.workarounds import Crashes, Workaround
-
-WORKAROUND = Workaround(Crashes("setVectorDistributionConfig"))
 
 _ATTENTION = "iree_linalg_ext.attention"
 

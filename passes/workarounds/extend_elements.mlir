@@ -5,6 +5,8 @@
 //     error: expected swizzle_hint operand to be defined by a memref.alloc
 //
 //     iree-compile extend_elements.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o extend_elements.vmfb
+//
+// stock: refuses: expected swizzle_hint operand to be defined by a memref.alloc
 
 #lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
 #rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>

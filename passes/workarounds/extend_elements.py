@@ -30,9 +30,6 @@ from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("expected swizzle_hint operand to be defined by a memref.alloc"))
 
 
 def run(module: ir.Operation) -> None:

@@ -21,9 +21,6 @@ from iree.compiler import ir
 from mxcomp.codes.decode import scale_value
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation) -> None:

@@ -5,6 +5,8 @@
 //
 //     iree-compile fall_back.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o fall_back.vmfb
 //     iree-run-module --device=hip --module=fall_back.vmfb --input=32x128xi8=56 --input=32x4xi8=127 --expected_output=32x32xf32=2720
+//
+// stock: computes
 
 #lhs = affine_map<(m, n, ko, kb) -> (m, ko, kb)>
 #rhs = affine_map<(m, n, ko, kb) -> (n, ko, kb)>

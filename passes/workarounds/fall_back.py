@@ -42,10 +42,7 @@ from mxcomp.matching.symmetry import is_symmetric
 from mxcomp.mlir import build, graph, linalg
 from mxcomp.mlir.loops import combined
 from mxcomp.packing import runtime_sizes
-from mxcomp.passes.workarounds import Computes, Workaround
 from mxcomp.ukernels.weight_only import ACTIVATIONS
-
-WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation) -> None:

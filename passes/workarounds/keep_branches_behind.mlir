@@ -5,6 +5,8 @@
 //
 //     iree-compile keep_branches_behind.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o keep_branches_behind.vmfb
 //     iree-run-module --device=hip --module=keep_branches_behind.vmfb --input=3x256xf32=0 --input=64x256xf32=0 --input=3x64xf32=0 --expected_output=3x64xf32=0
+//
+// stock: computes: outside of the code
 
 func.func @main(%a: tensor<3x256xf32>, %b: tensor<64x256xf32>, %bias: tensor<3x64xf32>) -> tensor<3x64xf32> {
   %zero = arith.constant 0.0 : f32

@@ -25,9 +25,6 @@ from mxcomp.matching.decision import decision_of
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import is_elementwise, sums_products
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes("outside of the code"))
 
 _ROUNDINGS = ("ceil", "floor", "round", "roundeven", "trunc")
 _SIMPLE = ("absf", "absi", "copysign", "exp", "exp2", "fma", "log", "log10", "log2", "rsqrt", "sqrt")

@@ -29,9 +29,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import hal
 
 from mxcomp.mlir import graph, overwriting
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#16168")
 
 _IMPORT, _ALIAS, _ASKS = "hal.tensor.import", "hal.tensor.alias", "hal.buffer_view."
 

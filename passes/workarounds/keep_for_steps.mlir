@@ -4,6 +4,8 @@
 //
 //     iree-compile keep_for_steps.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o keep_for_steps.vmfb
 //     iree-run-module --device=hip --module=keep_for_steps.vmfb --input=1x4xf32=1 --input=1x4xf32=0 --expected_output=1x4xf32=2,3,4,3
+//
+// stock: computes
 
 func.func @main(%x: tensor<1x4xf32>, %start: tensor<1x4xf32>) -> tensor<1x4xf32> {
   %c0 = arith.constant 0 : index

@@ -28,9 +28,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import overwriting
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 _LOOPS = ("scf.for", "scf.while")
 

@@ -4,6 +4,8 @@
 //     error: 'flow.dispatch.workgroups' op non-full load of unsupported element type.
 //
 //     iree-compile keep_reads_behind.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o keep_reads_behind.vmfb
+//
+// stock: refuses: non-full load of unsupported element type
 
 func.func @main(%x: tensor<24xi8>) -> tensor<4x3xf32> {
   %w = iree_tensor_ext.bitcast %x : tensor<24xi8> -> tensor<6x8xf4E2M1FN>

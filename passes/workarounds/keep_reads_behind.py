@@ -26,10 +26,7 @@ from mxcomp.matching.elements import RESHAPES
 from mxcomp.matching.storage import GATHER
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.unpack_elements import is_calculation, is_narrow_tensor
-
-WORKAROUND = Workaround(Refuses("non-full load of unsupported element type"))
 
 _SLICE = "tensor.extract_slice"
 

@@ -7,6 +7,9 @@
 //     error: 'func.func' op failed on workgroup distribution verification
 //
 //     iree-compile keep_slices_behind.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o keep_slices_behind.vmfb
+//
+// stock: refuses: failed on workgroup distribution verification
+// left: Products that are no scaled matmuls.
 
 #mn = affine_map<(m, n) -> (m, n)>
 func.func @main(%a: tensor<8x64xf32>, %b: tensor<32x2x32xi8>) -> tensor<5x16xf32> {

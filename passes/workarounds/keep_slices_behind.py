@@ -22,11 +22,6 @@ from mxcomp.matching.decision import decision_of, left_to_iree
 from mxcomp.matching.elements import RESHAPES
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import is_elementwise
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(
-    Refuses("failed on workgroup distribution verification"), left="Products that are no scaled matmuls."
-)
 
 
 def run(module: ir.Operation) -> None:

@@ -19,9 +19,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import graph
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 _SIZE = "tensor.dim"
 _PURE = ("linalg.", "tensor.", "iree_linalg_ext.", "iree_tensor_ext.", "arith.")

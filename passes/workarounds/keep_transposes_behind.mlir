@@ -5,6 +5,9 @@
 //     error: LLVM Translation failed for operation: builtin.unrealized_conversion_cast
 //
 //     iree-compile keep_transposes_behind.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o keep_transposes_behind.vmfb
+//
+// stock: refuses: builtin.unrealized_conversion_cast
+// left: Products that are no scaled matmuls.
 
 func.func @main(%a: tensor<3x63x32xf32>, %b: tensor<3x32x32xf32>) -> tensor<63x32x3xf32> {
   %zero = arith.constant 0.0 : f32

@@ -21,9 +21,6 @@ from iree.compiler import ir
 from mxcomp.matching.decision import left_to_iree
 from mxcomp.mlir import build
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("builtin.unrealized_conversion_cast"), left="Products that are no scaled matmuls.")
 
 _MATRIX = 2
 

@@ -3,6 +3,8 @@
 // f8E4M3FN, it is a dispatch of an initializer, and so is all packing of constant weights. Seen with --compile-to=flow.
 //
 //     iree-compile legalise_constants.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 --compile-to=flow
+//
+// stock: omits at flow: \A(?!(?s:.*)flow\.dispatch )
 
 func.func @main() -> tensor<2x2xi32> {
   %w = arith.constant dense<[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0]]> : tensor<2x8xf8E4M3FN>

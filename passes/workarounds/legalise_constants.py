@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 from mxcomp import formats
 from mxcomp.mlir import build, graph, variables
 from mxcomp.mlir.build import is_narrow
-from mxcomp.passes.workarounds import Omits, Workaround
-
-WORKAROUND = Workaround(Omits("flow", r"\A(?!(?s:.*)flow\.dispatch )"))
 
 _BYTE = 8
 

@@ -4,6 +4,9 @@
 //
 //     iree-compile legalise_exclusive_scans.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_exclusive_scans.vmfb
 //     iree-run-module --device=hip --module=legalise_exclusive_scans.vmfb --input=4x64xf32=1 --expected_output=4x2xf32=62,63,62,63,62,63,62,63
+//
+// stock: computes: race
+// upstream: iree-org/iree#20358
 
 func.func @main(%x: tensor<4x64xf32>) -> tensor<4x2xf32> {
   %zero = arith.constant 0.0 : f32

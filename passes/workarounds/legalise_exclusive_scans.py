@@ -23,9 +23,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes("race"), upstream="iree-org/iree#20358")
 
 _SCAN = "iree_linalg_ext.scan"
 

@@ -6,6 +6,8 @@
 // To f32 and bf16 it compiles, and so does the same conversion on the GPU.
 //
 //     iree-compile legalise_extensions.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_extensions.vmfb
+//
+// stock: refuses: failed to legalize operation 'arith.extf'
 
 func.func @main(%y: tensor<32x16xf16>) -> tensor<32x16xf16> {
   %bytes = arith.constant dense<"0x38393A3B3C3D3E3F4041424344454647"> : tensor<4x4xi8>

@@ -19,9 +19,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.mlir import graph
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("failed to legalize operation 'arith.extf'"))
 
 _BITS = 8
 

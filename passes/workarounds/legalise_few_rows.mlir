@@ -3,6 +3,8 @@
 // a few sequences.
 //
 //     iree-compile legalise_few_rows.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_few_rows.vmfb
+//
+// stock: crashes: getXorShuffleParamsForTunedChipset
 
 func.func @main(%x: tensor<4x512xbf16>, %w: tensor<512x32xbf16>) -> tensor<4x32xf32> {
   %zero = arith.constant 0.0 : f32

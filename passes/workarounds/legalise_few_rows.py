@@ -29,9 +29,6 @@ from iree.compiler.dialects import arith
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, loop_sizes
-from mxcomp.passes.workarounds import Crashes, Workaround
-
-WORKAROUND = Workaround(Crashes("getXorShuffleParamsForTunedChipset"))
 
 _FEW = range(2, 9)
 _STEP_K = 128

@@ -4,6 +4,8 @@
 //
 //     iree-compile legalise_filled_scans.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_filled_scans.vmfb
 //     iree-run-module --device=hip --module=legalise_filled_scans.vmfb --input=65x32xf32=0 --expected_output=65x32xf32=5
+//
+// stock: computes: race
 
 func.func @main(%out: tensor<65x32xf32>) -> tensor<65x32xf32> {
   %five = arith.constant 5.0 : f32

@@ -5,6 +5,8 @@
 //     error: internal error: jit global source initialization order invalid: global "__hoisted_tensor_4xi8" has no value
 //
 //     iree-compile legalise_initializers.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_initializers.vmfb
+//
+// stock: refuses: jit global source initialization order invalid
 
 #map = affine_map<(d0, d1) -> (d0, d1)>
 func.func @main(%x: tensor<1x4xi8>) -> (tensor<1x4xi8>, tensor<1x4xi8>, tensor<1x2xi8>) {

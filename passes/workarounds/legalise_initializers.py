@@ -24,10 +24,7 @@ from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow, is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.passes.defer_constants import are_constant
-from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.unpack_elements import is_calculation
-
-WORKAROUND = Workaround(Refuses("jit global source initialization order invalid"))
 
 
 def run(module: ir.Operation) -> None:

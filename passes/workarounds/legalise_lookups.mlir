@@ -4,6 +4,9 @@
 //
 //     iree-compile legalise_lookups.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_lookups.vmfb
 //     iree-run-module --device=hip --module=legalise_lookups.vmfb --input=4x6xf32=0,1,2,3,4,5,10,11,12,13,14,15,20,21,22,23,24,25,30,31,32,33,34,35 --input=4x2xi32=0,1,1,0,0,1,1,0 --expected_output=4x2xf32=0,1,11,10,20,21,31,30
+//
+// stock: computes
+// upstream: iree-org/iree#23637
 
 func.func @main(%x: tensor<4x6xf32>, %ids: tensor<4x2xi32>) -> tensor<4x2xf32> {
   %s = tensor.extract_slice %x[0, 0] [4, 2] [1, 1] : tensor<4x6xf32> to tensor<4x2xf32>

@@ -32,9 +32,6 @@ from iree.compiler.dialects import arith, tensor
 from mxcomp.matching.storage import kept_dims
 from mxcomp.matching.updates import moves_nothing
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23637")
 
 _LOOKUP, _SLICE = "tensor.extract", "tensor.extract_slice"
 

@@ -4,6 +4,8 @@
 //
 //     iree-compile legalise_overwriting.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_overwriting.vmfb
 //     iree-run-module --device=hip --module=legalise_overwriting.vmfb --input=1x4xf32=1,2,3,4 --expected_output=1x4xf32=1,1,2,3
+//
+// stock: computes: overlap
 
 func.func @main(%x: tensor<1x4xf32>) -> tensor<1x4xf32> {
   %s = tensor.extract_slice %x[0, 0] [1, 3] [1, 1] : tensor<1x4xf32> to tensor<1x3xf32>

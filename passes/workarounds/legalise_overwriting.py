@@ -23,9 +23,6 @@ from iree.compiler.passmanager import PassManager
 
 from mxcomp.matching.symmetry import are_alike
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes("overlap"))
 
 PIPELINE = "any(cse)"
 _SCATTER, _GATHER = "iree_linalg_ext.scatter", "iree_linalg_ext.gather"

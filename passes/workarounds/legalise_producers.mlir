@@ -6,6 +6,9 @@
 //     error: 'vector.transfer_write' op write affecting operations on global resources are restricted to workgroup distributed contexts.
 //
 //     iree-compile legalise_producers.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_producers.vmfb
+//
+// stock: refuses: restricted to workgroup distributed contexts
+// upstream: iree-org/iree#24214
 
 func.func @main(%x: tensor<17x64xf32>) -> tensor<17x64xf32> {
   %c = arith.constant 1.0 : f32

@@ -30,9 +30,6 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24214")
 
 _SLICE, _GATHER, _EMPTY = "tensor.extract_slice", "iree_linalg_ext.gather", "tensor.empty"
 _LOAD = "iree_linalg_ext.map_load"

@@ -4,6 +4,8 @@
 //
 //     iree-compile legalise_reductions.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_reductions.vmfb
 //     iree-run-module --device=hip --module=legalise_reductions.vmfb --input=4x256xi32=-1 --expected_output=4xi32=-1
+//
+// stock: computes
 
 func.func @main(%x: tensor<4x256xi32>) -> tensor<4xi32> {
   %least = arith.constant -2147483648 : i32

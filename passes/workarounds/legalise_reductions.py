@@ -40,9 +40,6 @@ from iree.compiler.dialects import arith
 from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import steps_reduced
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 _LEAST_WIDTH, _WIDE = 16, 32
 

@@ -6,6 +6,9 @@
 //
 //     iree-compile legalise_sorts.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_sorts.vmfb
 //     iree-run-module --device=hip --module=legalise_sorts.vmfb --input=1x4xf32=4,3,2,1 --input=1x4xi32=0,1,2,3 --expected_output=1x4xf32=1,2,3,4 --expected_output=1x4xi32=3,2,1,0 --expected_output=1x4xi32=3,2,1,0
+//
+// stock: refuses: restricted to workgroup distributed contexts
+// upstream: iree-org/iree#24658
 
 func.func @main(%x: tensor<1x4xf32>, %i: tensor<1x4xi32>) -> (tensor<1x4xf32>, tensor<1x4xi32>, tensor<1x4xi32>) {
   %r:3 = iree_linalg_ext.sort dimension(1) outs(%x, %i, %i : tensor<1x4xf32>, tensor<1x4xi32>, tensor<1x4xi32>) {

@@ -16,9 +16,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import graph
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("restricted to workgroup distributed contexts"), upstream="iree-org/iree#24658")
 
 _SEGMENTS = "operandSegmentSizes"
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("expected result type to be"))
 
 
 def run(module: ir.Operation) -> None:

@@ -3,6 +3,9 @@
 //
 //     iree-compile legalise_topk.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_topk.vmfb
 //     iree-run-module --device=hip --module=legalise_topk.vmfb --input=2x4xf32=1,2,3,4,5,6,7,8 --expected_output=2x2xf32=4,3,8,7 --expected_output=2x2xi32=3,2,3,2
+//
+// stock: computes: memory never written
+// upstream: iree-org/iree#21202
 
 func.func @main(%x: tensor<2x4xf32>) -> (tensor<2x2xf32>, tensor<2x2xi32>) {
   %least = arith.constant 0xFF800000 : f32

@@ -32,9 +32,6 @@ from iree.compiler.dialects import arith
 
 from mxcomp.errors import InputError
 from mxcomp.mlir import build, graph, inline, linalg
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes("memory never written"), upstream="iree-org/iree#21202")
 
 NAMES = ("iree_linalg_ext.topk", "iree_linalg_ext.topk_v2")
 _YIELD = "iree_linalg_ext.yield"

@@ -3,6 +3,8 @@
 //
 //     iree-compile legalise_truncations.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_truncations.vmfb
 //     iree-run-module --device=hip --module=legalise_truncations.vmfb --input=1x8xf32=0.3,0.2,0.75,1.25,-0.3,-0.6,2.5,7 --expected_output=1x8xf32=0.5,0,1,1,-0.5,-0.5,2,6
+//
+// stock: computes
 
 func.func @main(%x: tensor<1x8xf32>) -> tensor<1x8xf32> {
   %q = arith.truncf %x : tensor<1x8xf32> to tensor<1x8xf4E2M1FN>

@@ -29,9 +29,6 @@ from mxcomp.errors import InputError
 from mxcomp.matching.quantiser import TRUNCATIONS
 from mxcomp.mlir import build, graph
 from mxcomp.options import Options
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 _FP4 = "f4E2M1FN"
 

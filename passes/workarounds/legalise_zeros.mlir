@@ -4,6 +4,9 @@
 // Often it happens to be 0. Where glibc fills new memory with another byte, the compiler crashes.
 //
 //     MALLOC_PERTURB_=85 iree-compile legalise_zeros.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o legalise_zeros.vmfb
+//
+// stock: crashes: getSingleTransposedInputOperand
+// fill: 85
 
 func.func @main(%x: tensor<8x16xf32>, %b: tensor<5x16xf32>) -> tensor<16x8xf32> {
   %g = tensor.empty() : tensor<16x8xf32>

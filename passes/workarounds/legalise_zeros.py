@@ -26,9 +26,6 @@ from iree.compiler import ir
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise
-from mxcomp.passes.workarounds import Crashes, Workaround
-
-WORKAROUND = Workaround(Crashes("getSingleTransposedInputOperand", fill=85))
 
 
 def run(module: ir.Operation) -> None:

@@ -3,6 +3,9 @@
 //
 //     iree-compile place_results.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o place_results.vmfb
 //     iree-run-module --device=hip --module=place_results.vmfb --input=1x4xf32=4,3,2,1 --input=1x4xf32=2,1,4,3 --expected_output=1x4xi32=3,2,1,0 --expected_output=1x4xi32=1,0,3,2
+//
+// stock: computes
+// upstream: iree-org/iree#23665
 
 func.func @main(%x: tensor<1x4xf32>, %y: tensor<1x4xf32>) -> (tensor<1x4xi32>, tensor<1x4xi32>) {
   %e = tensor.empty() : tensor<1x4xi32>

@@ -34,9 +34,6 @@ from iree.compiler.dialects import flow
 
 from mxcomp.mlir import build, dispatches, graph, overwriting
 from mxcomp.mlir.dispatches import DISPATCH
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes(), upstream="iree-org/iree#23665")
 
 
 def run(module: ir.Operation) -> None:

@@ -5,6 +5,8 @@
 //
 //     iree-compile scale_scores.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o scale_scores.vmfb
 //     iree-run-module --device=hip --module=scale_scores.vmfb --input=1x1x16xbf16=1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0 --input=1x2x16xbf16=100,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,92,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0 --input=1x2x16xbf16=0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1 --expected_output=1x1x16xbf16=0.00033535013046647816
+//
+// stock: computes
 
 func.func @main(%q: tensor<1x1x16xbf16>, %k: tensor<1x2x16xbf16>, %v: tensor<1x2x16xbf16>) -> tensor<1x1x16xbf16> {
   %scale = arith.constant 1.0 : bf16

@@ -28,9 +28,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 _ATTENTION = "iree_linalg_ext.attention"
 _QUERY, _SCALE = 0, 3

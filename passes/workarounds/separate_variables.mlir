@@ -3,6 +3,8 @@
 //
 //     iree-compile separate_variables.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o separate_variables.vmfb
 //     iree-run-module --device=hip --module=separate_variables.vmfb --input=1x4xf32=1,2,3,4 --input=2xf32=1 --expected_output=2x4xf32=0
+//
+// stock: computes
 
 util.global private mutable @keys = dense<0.0> : tensor<2x4xf32>
 util.global private mutable @total = dense<0.0> : tensor<2x4xf32>

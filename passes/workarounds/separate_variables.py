@@ -34,9 +34,6 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, flow, util
 
 from mxcomp.mlir import build, graph, variables
-from mxcomp.passes.workarounds import Computes, Workaround
-
-WORKAROUND = Workaround(Computes())
 
 
 def run(module: ir.Operation) -> None:

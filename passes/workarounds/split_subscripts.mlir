@@ -5,6 +5,8 @@
 //     error: failed to pack reduction dimensions for partial reduction
 //
 //     iree-compile split_subscripts.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o split_subscripts.vmfb
+//
+// stock: refuses: failed to pack reduction dimensions
 
 #blocks = affine_map<(m, b, i) -> (m, b, i)>
 func.func @product(%x: tensor<33x128xbf16>, %sb: tensor<33x4xi8>, %wb: tensor<1x4x16xi8>,

@@ -29,10 +29,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, loop_sizes
-from mxcomp.passes.workarounds import Refuses, Workaround
 from mxcomp.passes.workarounds.legalise_reductions import may_be_shared
-
-WORKAROUND = Workaround(Refuses("failed to pack reduction dimensions"))
 
 
 def run(module: ir.Operation) -> None:

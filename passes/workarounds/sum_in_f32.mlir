@@ -5,6 +5,9 @@
 //     error: 'func.func' op failed to distribute
 //
 //     iree-compile sum_in_f32.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o sum_in_f32.vmfb
+//
+// stock: refuses: op failed to distribute
+// left: Contractions of which no operand is dequantised.
 
 func.func @main(%a: tensor<2x16x64xf32>, %b: tensor<16x2x2x32xf8E4M3FN>, %bs: tensor<16x2x2xf8E8M0FNU>) -> tensor<16x2x16xbf16> {
   %scaled = tensor.empty() : tensor<16x2x2x32xf32>

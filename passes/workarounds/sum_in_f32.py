@@ -27,9 +27,6 @@ from mxcomp.matching.decision import Decision, decide, unrecognised
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("op failed to distribute"), left="Contractions of which no operand is dequantised.")
 
 
 def run(module: ir.Operation) -> None:

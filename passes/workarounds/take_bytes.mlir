@@ -5,6 +5,9 @@
 //     error: 'hal.element_type' op unsupported element type
 //
 //     iree-compile take_bytes.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o take_bytes.vmfb
+//
+// stock: refuses: hal.element_type' op unsupported element type
+// upstream: iree-org/iree#20867
 
 func.func @main(%x: tensor<1x32xf4E2M1FN>) -> tensor<1x32xf32> {
   %y = arith.extf %x : tensor<1x32xf4E2M1FN> to tensor<1x32xf32>

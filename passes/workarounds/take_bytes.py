@@ -17,9 +17,6 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from mxcomp.mlir import build, graph
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("hal.element_type' op unsupported element type"), upstream="iree-org/iree#20867")
 
 
 def run(module: ir.Operation) -> None:

@@ -6,6 +6,8 @@
 //     error: 'func.func' op failed to emulate bit width
 //
 //     iree-compile unpack_elements.mlir --iree-hal-target-device=hip --iree-rocm-target=gfx950 -o unpack_elements.vmfb
+//
+// stock: refuses: failed to emulate bit width
 
 func.func @main(%x: tensor<16x34xf32>) -> tensor<16x17xi8> {
   %e = tensor.empty() : tensor<16x34xi4>

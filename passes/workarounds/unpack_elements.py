@@ -42,9 +42,6 @@ from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_sub_byte
 from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, reads_init
-from mxcomp.passes.workarounds import Refuses, Workaround
-
-WORKAROUND = Workaround(Refuses("failed to emulate bit width"))
 
 _SLICE = "tensor.extract_slice"
 _MOVES = (*graph.VIEWS, _SLICE, "tensor.insert_slice", "tensor.concat")

@@ -18,20 +18,20 @@ import numpy as np
 import pytest
 import workarounds_page
 from spread import quick_if
+from workarounds_page import Computes, Crashes, Omits, Refuses, Workaround
 
 import mxcomp
 from mxcomp import pipeline
 from mxcomp.errors import CompileError
 from mxcomp.mlir.session import Session
 from mxcomp.passes import workarounds
-from mxcomp.passes.workarounds import Computes, Crashes, Omits, Refuses, Workaround
 from mxcomp.run import runtime
 from mxcomp.run.runtime import RunError
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "iree.md"
 FLAGS = ("--iree-hal-target-device=hip", "--iree-rocm-target=gfx950")
-KNOWN = {name: workarounds.workaround(name) for name in workarounds.ALL}
+KNOWN = {name: workarounds_page.workaround(name) for name in workarounds.ALL}
 SLOW = (Crashes, Computes)
 """Those of which a process, or a kernel, has to run."""
 
@@ -46,7 +46,7 @@ class Report:
 
     @staticmethod
     def of(name: str) -> Report:
-        text = (workarounds_page.FOLDER / f"{workarounds.file(name)}.mlir").read_text()
+        text = workarounds_page.report(name)
         given, expected = (re.findall(rf"--{flag}=(\S+)", text) for flag in ("input", "expected_output"))
         return Report(text, list(map(array, given)), list(map(array, expected)))
 
