@@ -80,14 +80,13 @@ class Frame:
 
     def rows(self, operand: Operand) -> ir.Value:
         """Returns the address of an operand's vector registers."""
-        return ir.offset(self.builder, self.vectors, (operand.code - VGPR0) * ir.WAVE, ir.i32)
+        return self.vectors.at((operand.code - VGPR0) * ir.WAVE, ir.i32)
 
     def get(self, slot: Env) -> ir.Value:
-        return ir.load(self.builder, ir.offset(self.builder, self.env, int(slot), ir.i64), ir.i64, 8)
+        return self.env.item(int(slot), ir.i64)
 
     def set(self, slot: Env, value: ir.Value | int) -> None:
-        given = ir.index(value) if isinstance(value, int) else value
-        ir.store(self.builder, given, ir.offset(self.builder, self.env, int(slot), ir.i64), 8)
+        self.env.put(int(slot), ir.index(value) if isinstance(value, int) else value)
 
     def pointer(self, slot: Env) -> ir.Value:
         return ir.Value(self.builder, self.builder.inttoptr(self.get(slot), ir.pointer))
@@ -101,14 +100,14 @@ class Frame:
         return ir.Value(self.builder, self.builder.call(function, arguments))
 
     def read32(self, code: int) -> ir.Value:
-        return ir.load(self.builder, ir.offset(self.builder, self.scalars, code, ir.i32), ir.i32)
+        return self.scalars.at(code, ir.i32).load(ir.i32, 4)
 
     def read64(self, code: int) -> ir.Value:
-        return ir.load(self.builder, ir.offset(self.builder, self.scalars, code, ir.i32), ir.i64)
+        return self.scalars.at(code, ir.i32).load(ir.i64, 4)
 
     def write(self, code: int, value: ir.Value) -> None:
         """Writes one or two SGPRs, by the value's type."""
-        ir.store(self.builder, value, ir.offset(self.builder, self.scalars, code, ir.i32))
+        self.scalars.at(code, ir.i32).store(value, 4)
 
     def exec(self) -> ir.Value:
         return self.read64(EXEC)

@@ -115,22 +115,24 @@ class Value:
 
     def at(self, count: Any, element: ir.Type = i8) -> Value:
         """Returns the address so many elements further."""
-        return self if isinstance(count, int) and not count else offset(self.builder, self, count, element)
+        if isinstance(count, int):
+            return self.at(index(count), element) if count else self
+        return self.of(self.builder.gep(self, [count], source_etype=element))
 
     def load(self, kind: ir.Type, align: int = 1) -> Value:
-        return load(self.builder, self, kind, align)
+        return self.of(self.builder.load(self, typ=kind, align=align))
 
     def store(self, value: Any, align: int = 1) -> None:
-        store(self.builder, value, self, align)
+        self.builder.store(value, self, align=align)
 
     def item(self, count: Any, element: ir.Type, lanes: int = 0) -> Value:
         """Loads an element of an array, or a vector of `lanes` of them."""
-        return load(self.builder, self.at(count, element), vector(element, lanes) if lanes else element, _size(element))
+        return self.at(count, element).load(vector(element, lanes) if lanes else element, _size(element))
 
     def put(self, count: Any, value: Any) -> None:
         """Stores an element of an array, or a vector of them."""
         element = getattr(value.type, "element", value.type)
-        store(self.builder, value, self.at(count, element), _size(element))
+        self.at(count, element).store(value, _size(element))
 
 
 def _size(element: ir.Type) -> int:
@@ -142,16 +144,15 @@ class Variable:
     """A value on the stack, with the alignment of its type, or of 64 bytes if it is a vector."""
 
     def __init__(self, builder: ir.IRBuilder, kind: ir.Type, initial: Any) -> None:
-        self._builder, self._kind, self._slot = builder, kind, entry_alloca(builder, kind)
+        self._kind, self._slot = kind, entry_alloca(builder, kind)
         self._align = 64 if isinstance(kind, ir.VectorType) else max(1, _size(kind))
         self.set(initial)
 
     def get(self) -> Value:
-        return load(self._builder, self._slot, self._kind, self._align)
+        return self._slot.load(self._kind, self._align)
 
     def set(self, value: Any) -> None:
-        given = constant(self._kind, value) if isinstance(value, int | float) else value
-        store(self._builder, given, self._slot, self._align)
+        self._slot.store(constant(self._kind, value) if isinstance(value, int | float) else value, self._align)
 
 
 def splat(builder: ir.IRBuilder, value: Value, count: int = LANES) -> Value:
@@ -181,20 +182,6 @@ def type_name(kind: ir.Type) -> str:
 def declare(module: ir.Module, name: str, result: ir.Type, arguments: Sequence[ir.Type]) -> ir.Function:
     known = module.globals.get(name)
     return known or ir.Function(module, ir.FunctionType(result, arguments), name)
-
-
-def offset(builder: ir.IRBuilder, base: Value, count: Value | int, element: ir.Type = i8) -> Value:
-    """Returns base + count elements."""
-    steps = index(count) if isinstance(count, int) else count
-    return Value(builder, builder.gep(base, [steps], source_etype=element))
-
-
-def load(builder: ir.IRBuilder, address: Value, kind: ir.Type, align: int = 4) -> Value:
-    return Value(builder, builder.load(address, typ=kind, align=align))
-
-
-def store(builder: ir.IRBuilder, value: Value, address: Value, align: int = 4) -> None:
-    builder.store(value, address, align=align)
 
 
 def entry_alloca(builder: ir.IRBuilder, kind: ir.Type, align: int = 64) -> Value:

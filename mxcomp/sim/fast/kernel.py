@@ -89,7 +89,7 @@ class KernelBuilder:
             self._segment(part)
 
     def _frame(self, builder: llvm.IRBuilder) -> Frame:
-        vectors, scalars, env = self.function.args
+        vectors, scalars, env = (ir.Value(builder, each) for each in self.function.args)
         return Frame(builder, vectors, scalars, env, self._watched)
 
     def _returns(self, block: llvm.Block, status: Status) -> None:

@@ -73,9 +73,7 @@ def _lane_of(frame: Frame, i: Instruction, lane: ir.Value) -> ir.Value:
 
 def _read_first_lane(frame: Frame, i: Instruction) -> None:
     """Reads the lowest active lane, or lane 0 if there is none."""
-    active, kind = frame.exec(), llvm.FunctionType(ir.i64, [ir.i64, ir.i1])
-    count = frame.module.globals.get("llvm.cttz.i64") or llvm.Function(frame.module, kind, "llvm.cttz.i64")
-    lowest = frame.call(count, active, ir.constant(ir.i1, 0)) & 63
+    lowest = ir.intrinsic(frame.builder, "cttz", frame.exec(), ir.constant(ir.i1, 0)) & 63
     frame.write(i.dst[0].code, _lane_of(frame, i, lowest))
 
 

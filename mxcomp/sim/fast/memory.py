@@ -145,5 +145,5 @@ def _scalar_load(frame: Frame, i: Instruction, op: MemoryOp) -> ir.Value:
         ok = addresses.may_read(frame, start, op.size, ok)
     with builder.if_then(ok):
         loaded = frame.pointer(Env.DATA).at(start).item(0, ir.i32, op.size // 4)
-        ir.offset(builder, frame.scalars, operands.result.code, ir.i32).put(0, loaded)
+        frame.scalars.at(operands.result.code, ir.i32).put(0, loaded)
     return ok.select(ir.index(1), ir.index(FAILED))
