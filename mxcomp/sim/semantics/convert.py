@@ -76,24 +76,18 @@ def _pack_u8(x: Lanes, position: Lanes, old: Lanes) -> Lanes:
     return old & ~(u32(0xFF) << shift) | _to_int(np.rint(x.astype(f64)), 0.0, 255.0).astype(u32) << shift
 
 
-def _norm(limit: float, dtype: type) -> Function:
+def _norm(least: float, limit: float, dtype: type) -> Function:
     """Returns a conversion to fixed point, where 1.0 becomes `limit`."""
 
     def norm(a: Lanes, b: Lanes) -> Lanes:
-        low, high = (_to_int(np.rint(x.astype(f64) * limit), -limit, limit) for x in (a, b))
-        return sf.join(low.astype(dtype), high.astype(dtype))
+        return sf.join(*(_to_int(np.rint(x.astype(f64) * limit), least, limit).astype(dtype) for x in (a, b)))
 
     return norm
 
 
-def _unorm(a: Lanes, b: Lanes) -> Lanes:
-    low, high = (_to_int(np.rint(x.astype(f64) * 65535.0), 0.0, 65535.0).astype(u16) for x in (a, b))
-    return sf.join(low, high)
-
-
 _add("v_cvt_pk_u8_f32", "u<fuu", _pack_u8)
-_add("v_cvt_pknorm_i16_f32", "u<ff", _norm(32767.0, i16))
-_add("v_cvt_pknorm_u16_f32", "u<ff", _unorm)
+_add("v_cvt_pknorm_i16_f32", "u<ff", _norm(-32767.0, 32767.0, i16))
+_add("v_cvt_pknorm_u16_f32", "u<ff", _norm(0.0, 65535.0, u16))
 
 # -- FP8 without scale
 
@@ -251,10 +245,7 @@ def _from_halves(fmt: ElementFormat, kind: str) -> Function:
 def _to(fmt: ElementFormat, kind: str) -> Function:
     def convert(active: Lanes, a: Lanes, scale: Lanes) -> Lanes:
         values = _unpack32(a, np.broadcast_to(scale, 64), fmt)
-        if kind == "f32":
-            return values.astype(f32).view(u32).T
-        narrow = sf.to_half(values) if kind == "f16" else sf.f32_to_bfloat(values.astype(f32))
-        return np.ascontiguousarray(narrow).view(u32).T
+        return np.ascontiguousarray(values.astype(f32) if kind == "f32" else _narrow(kind)(values)).view(u32).T
 
     return convert
 

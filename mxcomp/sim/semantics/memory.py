@@ -63,9 +63,9 @@ _VECTOR = re.compile(
     r"(?P<space>buffer|global|flat|scratch)_(?P<kind>load|store)_(?P<lds>lds_)?"
     r"(?P<what>[us]?byte|[us]?short|dword(x[234])?)(?P<d16>_d16)?(?P<hi>_hi)?$"
 )
-_ATOMIC = re.compile(r"(?P<space>buffer|global|flat)_atomic_(?P<op>\w+?)(?P<wide>_x2)?$")
-_SCALAR = re.compile(r"s_(?P<buffer>buffer_)?(?P<kind>load|store)_(?P<what>dword(x(2|4|8|16))?)$")
-_SCALAR_ATOMIC = re.compile(r"s_(?P<buffer>buffer_)?atomic_(?P<op>\w+?)(?P<wide>_x2)?$")
+_ATOMIC = re.compile(r"(?P<space>buffer|global|flat|s|s_buffer)_atomic_(?P<op>\w+?)(?P<wide>_x2)?$")
+_SCALAR_SPACES = {"s": "scalar", "s_buffer": "scalar_buffer"}
+_SCALAR = re.compile(r"(?P<space>s|s_buffer)_(?P<kind>load|store)_(?P<what>dword(x(2|4|8|16))?)$")
 _LDS = re.compile(
     r"ds_(?P<kind>read|write)(?P<two>2)?(?P<st64>st64)?_(?P<what>[uib]\d+)(_tr_b(?P<tr>\d+))?(?P<d16>_d16)?(?P<hi>_hi)?$"
 )
@@ -83,15 +83,12 @@ def parse(mnemonic: str) -> MemoryOp | None:
         kind: Kind = "load" if match["kind"] == "load" else "store"
         return MemoryOp(match["space"], kind, size, match["what"][0] == "s" and size < 4, half, bool(match["lds"]))
     if match := _ATOMIC.match(mnemonic):
-        wide = match["wide"] or match["op"].endswith("f64")
-        known = match["op"] in ATOMICS
-        return MemoryOp(match["space"], "atomic", 8 if wide else 4, atomic=match["op"], returns=True) if known else None
+        space, name = _SCALAR_SPACES.get(match["space"], match["space"]), match["op"]
+        size = 8 if match["wide"] or name.endswith("f64") else 4
+        return MemoryOp(space, "atomic", size, atomic=name, returns=True) if name in ATOMICS else None
     if match := _SCALAR.match(mnemonic):
         scalar_kind: Kind = "load" if match["kind"] == "load" else "store"
-        return MemoryOp("scalar_buffer" if match["buffer"] else "scalar", scalar_kind, _SIZES[match["what"]])
-    if (match := _SCALAR_ATOMIC.match(mnemonic)) and match["op"] in ATOMICS:
-        space, size = "scalar_buffer" if match["buffer"] else "scalar", 8 if match["wide"] else 4
-        return MemoryOp(space, "atomic", size, atomic=match["op"], returns=True)
+        return MemoryOp(_SCALAR_SPACES[match["space"]], scalar_kind, _SIZES[match["what"]])
     if match := _LDS.match(mnemonic):
         return _lds(match)
     if match := _LDS_ATOMIC.match(mnemonic):

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from mxcomp.sim.semantics.table import Lanes, VectorTable, f16, f32, f64, i32, i64, u16, u32, u64, vector
+from mxcomp.sim.semantics.table import Lanes, VectorTable, f16, f32, f64, i32, i64, u32, u64, vector
 
 TABLE: VectorTable = {}
 _add = partial(vector, TABLE)
@@ -28,9 +28,7 @@ def fma32(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
 
 def sum_to_odd(product: Lanes, addend: Lanes) -> Lanes:
     """Returns the sum of float64 rounded to odd. Rounding it again, to float32, equals rounding the exact sum."""
-    total = product + addend
-    part = total - product
-    error = (product - (total - part)) + (addend - part)  # exact (Knuth's two-sum)
+    total, error = _two_sum(product, addend)
     bits = total.view(u64)
     outwards = (error > 0) == (total > 0)
     odd = np.where(outwards, bits | 1, (bits - 1) | 1)
@@ -50,8 +48,7 @@ def fma64(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     # product + low + c, the two smaller parts first rounded to odd (Boldo and Melquiond's algorithm for three terms)
     uh, ul = _two_sum(c, low)
     th, tl = _two_sum(product, uh)
-    v = _odd_sum(tl, ul)
-    exact = th + v
+    exact = th + sum_to_odd(tl, ul)
     return np.where((np.abs(exact) < np.inf) & (exact != 0), exact, product + c)  # which has the right sign of zero
 
 
@@ -61,16 +58,10 @@ def _split(a: Lanes) -> Lanes:
 
 
 def _two_sum(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
+    """Returns a sum and its exact error (Knuth)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
-
-
-def _odd_sum(a: Lanes, b: Lanes) -> Lanes:
-    total, error = _two_sum(a, b)
-    bits = total.view(u64)
-    odd = np.where((error > 0) == (total > 0), bits | 1, (bits - 1) | 1)
-    return np.where((error != 0) & (bits & 1 == 0), odd, bits).view(f64)
 
 
 def fma16(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
@@ -217,57 +208,47 @@ _add("v_frexp_mant_f64", "d<d", _frexp_mantissa)
 # -- the division sequence v_div_scale, v_div_fmas, v_div_fixup
 
 
-def _div_scale32(value: Lanes, denominator: Lanes, numerator: Lanes) -> tuple[Lanes, Lanes]:
-    exponent = lambda x: (x.view(u32) >> 23 & 0xFF).astype(i64)  # noqa: E731
-    return _div_scale(value, denominator, numerator, exponent, f32, 96, 23, 64)
+def _exponent(x: Lanes, mantissa: int) -> Lanes:
+    """Returns the exponent field, as int64."""
+    return (_bits(x) >> mantissa).astype(i64) & np.finfo(x.dtype).maxexp * 2 - 1
 
 
-def _div_scale64(value: Lanes, denominator: Lanes, numerator: Lanes) -> tuple[Lanes, Lanes]:
-    exponent = lambda x: (x.view(u64) >> 52 & 0x7FF).astype(i64)  # noqa: E731
-    return _div_scale(value, denominator, numerator, exponent, f64, 768, 53, 128)
-
-
-def _div_scale(
-    value: Lanes,
-    denominator: Lanes,
-    numerator: Lanes,
-    exponent: Callable[[Lanes], Lanes],
-    dtype: type,
-    far: int,
-    tiny: int,
-    step: int,
-) -> tuple[Lanes, Lanes]:
-    """Returns the scales `value` (one of the other two) so that the division does not lose bits; VCC: the quotient is
-    scaled back.
+def _div_scale(dtype: type, mantissa: int, far: int, tiny: int, step: int) -> Callable[..., tuple[Lanes, Lanes]]:
+    """Scales `value` (one of the other two) so that the division does not lose bits; VCC: the quotient is scaled back.
 
     Conditions in the order of AMD's pseudo-code, the first that holds decides.
     """
     smallest = np.finfo(dtype).tiny
-    subnormal: Callable[[Lanes], Lanes] = lambda x: (np.abs(x) < smallest) & (x != 0)  # noqa: E731
-    d64, n64 = denominator.astype(f64), numerator.astype(f64)
-    reciprocal = 1.0 / d64
-    no_reciprocal = (np.abs(reciprocal) < 2.0**-1022) & (reciprocal != 0)
-    small_quotient = subnormal((n64 / d64).astype(dtype))
-    up, down = value * dtype(2.0**step), value * dtype(2.0**-step)
-    only_denominator = np.where(value == denominator, up, value)
-    only_numerator = np.where(value == numerator, up, value)
-    invalid = (numerator == 0) | (denominator == 0)
-    apart = exponent(numerator) - exponent(denominator) >= far
-    cases = (
-        (invalid, dtype(np.nan) + value * 0, False),
-        (apart, only_denominator, True),
-        (subnormal(denominator), up, False),
-        (no_reciprocal & small_quotient, only_denominator, True),
-        (no_reciprocal, down, False),
-        (small_quotient, only_numerator, True),
-        (exponent(numerator) <= tiny, up, False),
-    )
-    result, flag = value, value != value
-    flag = flag & False
-    for condition, scaled, marked in reversed(cases):
-        result = np.where(condition, scaled, result)
-        flag = np.where(condition, marked, flag)
-    return result, flag
+
+    def subnormal(x: Lanes) -> Lanes:
+        return (np.abs(x) < smallest) & (x != 0)
+
+    def scale(value: Lanes, denominator: Lanes, numerator: Lanes) -> tuple[Lanes, Lanes]:
+        d64, n64 = denominator.astype(f64), numerator.astype(f64)
+        reciprocal = 1.0 / d64
+        no_reciprocal = (np.abs(reciprocal) < 2.0**-1022) & (reciprocal != 0)
+        small_quotient = subnormal((n64 / d64).astype(dtype))
+        up, down = value * dtype(2.0**step), value * dtype(2.0**-step)
+        only_denominator = np.where(value == denominator, up, value)
+        only_numerator = np.where(value == numerator, up, value)
+        invalid = (numerator == 0) | (denominator == 0)
+        apart = _exponent(numerator, mantissa) - _exponent(denominator, mantissa) >= far
+        cases = (
+            (invalid, dtype(np.nan) + value * 0, False),
+            (apart, only_denominator, True),
+            (subnormal(denominator), up, False),
+            (no_reciprocal & small_quotient, only_denominator, True),
+            (no_reciprocal, down, False),
+            (small_quotient, only_numerator, True),
+            (_exponent(numerator, mantissa) <= tiny, up, False),
+        )
+        result, flag = value, (value != value) & False
+        for condition, scaled, marked in reversed(cases):
+            result = np.where(condition, scaled, result)
+            flag = np.where(condition, marked, flag)
+        return result, flag
+
+    return scale
 
 
 def _div_fmas32(a: Lanes, b: Lanes, c: Lanes, scaled: Lanes) -> Lanes:
@@ -287,17 +268,13 @@ def _div_fmas64(a: Lanes, b: Lanes, c: Lanes, scaled: Lanes) -> Lanes:
     return np.where(scaled, fma64(a, b, c) * back, fma64(a, b, c))
 
 
-def _div_fixup(dtype: type, bits: type, mantissa: int, lowest: int | None) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+def _div_fixup(dtype: type, mantissa: int, lowest: int | None) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
     """Handles the special cases of numerator / denominator: zeros, infinities, NaN, underflow, and the sign.
 
     With `lowest`, the form that v_div_scale goes with: quotients whose exponent is below it are 0, and one that is NaN
     though the operands are ordinary has overflowed on the way: infinity. (AMD's pseudo-code would leave NaN, also for a
     large x over a subnormal y.)
     """
-    top = np.finfo(dtype).maxexp * 2 - 1
-
-    def exponent(x: Lanes) -> Lanes:
-        return (x.view(bits) >> mantissa).astype(i64) & top
 
     def fixup(quotient: Lanes, denominator: Lanes, numerator: Lanes) -> Lanes:
         sign = np.where(np.signbit(denominator) != np.signbit(numerator), dtype(-1), dtype(1))
@@ -307,7 +284,8 @@ def _div_fixup(dtype: type, bits: type, mantissa: int, lowest: int | None) -> Ca
         result = sign * np.abs(quotient)
         if lowest is not None:
             result = np.where(quotient != quotient, sign * dtype(np.inf), result)
-            result = np.where(exponent(numerator) - exponent(denominator) < lowest, sign * dtype(0), result)
+            apart = _exponent(numerator, mantissa) - _exponent(denominator, mantissa)
+            result = np.where(apart < lowest, sign * dtype(0), result)
         result = np.where(inf_d | zero_n, sign * dtype(0), result)
         result = np.where(zero_d | inf_n, sign * dtype(np.inf), result)
         return np.where(nan, dtype(np.nan), result)
@@ -315,10 +293,10 @@ def _div_fixup(dtype: type, bits: type, mantissa: int, lowest: int | None) -> Ca
     return fixup
 
 
-_add("v_div_scale_f32", "fM<fff", _div_scale32)
-_add("v_div_scale_f64", "dM<ddd", _div_scale64)
+_add("v_div_scale_f32", "fM<fff", _div_scale(f32, 23, 96, 23, 64))
+_add("v_div_scale_f64", "dM<ddd", _div_scale(f64, 52, 768, 53, 128))
 _add("v_div_fmas_f32", "f<fffM", _div_fmas32)
 _add("v_div_fmas_f64", "d<dddM", _div_fmas64)
-_add("v_div_fixup_f32", "f<fff", _div_fixup(f32, u32, 23, -150))
-_add("v_div_fixup_f64", "d<ddd", _div_fixup(f64, u64, 52, -1075))
-_add("v_div_fixup_f16", "h<hhh", _div_fixup(f16, u16, 10, None))
+_add("v_div_fixup_f32", "f<fff", _div_fixup(f32, 23, -150))
+_add("v_div_fixup_f64", "d<ddd", _div_fixup(f64, 52, -1075))
+_add("v_div_fixup_f16", "h<hhh", _div_fixup(f16, 10, None))

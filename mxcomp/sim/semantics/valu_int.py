@@ -229,21 +229,18 @@ _add("v_mad_u16 v_mad_i16 v_mad_legacy_u16 v_mad_legacy_i16", "H<HHH", lambda a,
 
 # -- minimum, maximum, median; sums of differences
 
+_EXTREMES: dict[str, tuple[int, Function]] = {
+    "min": (2, np.minimum),
+    "max": (2, np.maximum),
+    "min3": (3, lambda a, b, c: np.minimum(np.minimum(a, b), c)),
+    "max3": (3, lambda a, b, c: np.maximum(np.maximum(a, b), c)),
+    "med3": (3, lambda a, b, c: np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))),
+}
 _ORDERED = (("u32", "u", "u", u32), ("i32", "i", "u", u32), ("u16", "H", "H", u16), ("i16", "S", "H", u16))
 for _suffix, _type, _result, _bits in _ORDERED:
-    _add(f"v_min_{_suffix}", f"{_result}<{_type * 2}", lambda a, b, t=_bits: np.minimum(a, b).view(t))
-    _add(f"v_max_{_suffix}", f"{_result}<{_type * 2}", lambda a, b, t=_bits: np.maximum(a, b).view(t))
-    _add(
-        f"v_min3_{_suffix}", f"{_result}<{_type * 3}", lambda a, b, c, t=_bits: np.minimum(np.minimum(a, b), c).view(t)
-    )
-    _add(
-        f"v_max3_{_suffix}", f"{_result}<{_type * 3}", lambda a, b, c, t=_bits: np.maximum(np.maximum(a, b), c).view(t)
-    )
-    _add(
-        f"v_med3_{_suffix}",
-        f"{_result}<{_type * 3}",
-        lambda a, b, c, t=_bits: np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c)).view(t),
-    )
+    for _name, (_count, _function) in _EXTREMES.items():
+        _signature = f"{_result}<{_type * _count}"
+        _add(f"v_{_name}_{_suffix}", _signature, lambda *given, f=_function, t=_bits: f(*given).view(t))
 
 
 def _sad_u8(a: Lanes, b: Lanes, c: Lanes) -> Lanes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mxcomp.sim.semantics.table import Lanes, VectorOp, VectorTable, u16, u32, u64
+from mxcomp.sim.semantics.table import Lanes, VectorTable, u16, u32, u64, vector
 
 TABLE: VectorTable = {}
 
@@ -64,12 +64,12 @@ def _classify(bits: type, exponent_bits: int, mantissa_bits: int) -> Callable[[L
     return classify
 
 
+def _add(condition: str, suffix: str, signature: str, function: _Predicate) -> None:
+    vector(TABLE, f"v_cmp_{condition}_{suffix} v_cmpx_{condition}_{suffix}", signature, function)
+
+
 for _suffix, _letter in _TYPES.items():
     for _condition, _predicate in (_FLOAT if _suffix[0] == "f" else _INTEGER).items():
-        for _prefix in ("v_cmp", "v_cmpx"):
-            TABLE[f"{_prefix}_{_condition}_{_suffix}"] = VectorOp("M", _letter * 2, _predicate)
-
+        _add(_condition, _suffix, f"M<{_letter * 2}", _predicate)
 for _suffix, _bits, _exponent, _mantissa in (("f32", u32, 8, 23), ("f64", u64, 11, 52), ("f16", u16, 5, 10)):
-    for _prefix in ("v_cmp", "v_cmpx"):
-        _function = _classify(_bits, _exponent, _mantissa)
-        TABLE[f"{_prefix}_class_{_suffix}"] = VectorOp("M", _TYPES[_suffix] + "u", _function)
+    _add("class", _suffix, f"M<{_TYPES[_suffix]}u", _classify(_bits, _exponent, _mantissa))
