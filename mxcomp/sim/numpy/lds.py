@@ -91,12 +91,16 @@ def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
         loaded = [lds_load(w, i, base + offset, w.active, op.size, transfer) for offset in offsets]
         for k, raw in enumerate(loaded):
             words = m.transpose(raw, op.transpose) if op.transpose else m.extend(raw, op.signed)
-            for n, word in enumerate(words):
-                target = result + k * per_access + n
-                w.put(target, m.merge_half(word, w.v[target], op.half) if op.half else word)
+            put_words(w, result + k * per_access, words, op.half)
         return _count(w, op, base, offsets, "load")
 
     return transferring(i, load)
+
+
+def put_words(w: Wave, row: int, words: Lanes, half: str = "") -> None:
+    """Writes loaded registers uint32[n, 64]."""
+    for k, word in enumerate(words, row):
+        w.put(k, m.merge_half(word, w.v[k], half))
 
 
 def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
@@ -144,8 +148,7 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> Step:
             old[lane] = w.group.lds[at]
             w.group.lds[at] = apply_atomic(op, old[lane], operand[lane])
         if result is not None:
-            for k, word in enumerate(m.extend(old, False)):
-                w.put(result.vgpr + k, word)
+            put_words(w, result.vgpr, m.extend(old, False))
         return op.size * int(np.count_nonzero(w.active))
 
     return transferring(i, atomic)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mxcomp.sim.checks.waits import Transfer
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.instruction import M0, Instruction, MemoryOperands
 from mxcomp.sim.numpy import global_memory as g
-from mxcomp.sim.numpy.lds import apply_atomic, lds_load, lds_store, transferring
+from mxcomp.sim.numpy.lds import apply_atomic, lds_load, lds_store, put_words, transferring
 from mxcomp.sim.numpy.operands import scalar_read
 from mxcomp.sim.numpy.wave import MASK32, MASK64, Lanes, Step, Wave, lanes_of
 from mxcomp.sim.semantics import memory as m
@@ -88,14 +89,9 @@ def _scalar_atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands) -> 
 
     def atomic(w: Wave, transfer: Transfer) -> int:
         address, inside = place(w)
-        where = _everywhere(address & ~3)
-        old = np.zeros(op.size, np.uint8)
-        if inside == op.size // 4:
-            values = g.load(w, i, where, _FIRST_LANE, op.size)
-            old = values[0].copy()
-            operand = np.array(w.s[data.code : data.code + data.dwords], np.uint32).view(np.uint8)
-            values[0] = apply_atomic(op, old, operand)
-            g.store(w, i, where, _FIRST_LANE, values)
+        operand = np.array([w.s[data.code : data.code + data.dwords]], np.uint32).view(np.uint8)
+        lanes = [0] if inside == op.size // 4 else []
+        old = _updated(w, i, op, _everywhere(address & ~3), lanes, operand)[0]
         for k, word in enumerate(old.view(np.uint32).tolist() if result is not None else ()):
             w.set32(data.code + k, word)
         return op.size
@@ -216,12 +212,6 @@ def _load(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: A
     return transferring(i, load)
 
 
-def put_words(w: Wave, row: int, words: Lanes, half: str = "") -> None:
-    """Writes loaded registers uint32[n, 64]."""
-    for k, word in enumerate(words):
-        w.put(row + k, m.merge_half(word, w.v[row + k], half) if half else word)
-
-
 def _store(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> Step:
     assert operands.data is not None
     row, count = operands.data.vgpr, operands.data.dwords
@@ -281,19 +271,25 @@ def _atomic(i: Instruction, op: m.MemoryOp, operands: MemoryOperands, addresses:
 
     def atomic(w: Wave, transfer: Transfer) -> int:
         where, room = addresses(w)
-        inside, _ = in_range(w, room, size)
-        old = np.zeros((64, size), np.uint8)
+        lanes = np.flatnonzero(in_range(w, room, size)[0]).tolist()
         operand = m.to_bytes(w.v[data.vgpr : data.vgpr + data.dwords], 4 * data.dwords, "")
-        for lane in np.flatnonzero(inside):
-            alone = np.zeros(64, np.bool_)
-            alone[lane] = True
-            before = g.load(w, i, where, alone, size)
-            old[lane] = before[lane]
-            after = apply_atomic(op, before[lane], operand[lane])
-            before[lane] = after
-            g.store(w, i, where, alone, before)
+        old = _updated(w, i, op, where, lanes, operand)
         if result is not None:
             put_words(w, result.vgpr, m.extend(old, False))
-        return size * int(np.count_nonzero(inside))
+        return size * len(lanes)
 
     return transferring(i, atomic)
+
+
+def _updated(
+    w: Wave, i: Instruction, op: m.MemoryOp, addresses: Lanes, lanes: list[int], operand: Lanes
+) -> NDArray[np.uint8]:
+    """Updates memory, and returns the bytes before, uint8[64, size]; 0 of other lanes."""
+    old = np.zeros((64, op.size), np.uint8)
+    for lane in lanes:
+        alone = lanes_of(1 << lane)
+        values = g.load(w, i, addresses, alone, op.size)
+        old[lane] = values[lane]
+        values[lane] = apply_atomic(op, old[lane], operand[lane])
+        g.store(w, i, addresses, alone, values)
+    return old
