@@ -64,10 +64,7 @@ def tied(arguments: Iterable[int]) -> ir.ArrayAttr:
 def with_workload(dispatch: ir.Operation, workload: Sequence[ir.Value]) -> ir.Operation:
     """Returns a copy of the dispatch at the insertion point, whose workgroups are computed from these operands."""
     count, *others = ir.DenseI32ArrayAttr(dispatch.attributes[SEGMENTS])
-    attributes = {name: dispatch.attributes[name] for name in dispatch.attributes}
-    attributes[SEGMENTS] = ir.DenseI32ArrayAttr.get([len(workload), *others])
-    kinds, operands = [result.type for result in dispatch.results], [*workload, *list(dispatch.operands)[count:]]
-    return ir.Operation.create(DISPATCH, kinds, operands, attributes, loc=dispatch.location)
+    return _copied(dispatch, [*workload, *list(dispatch.operands)[count:]], [len(workload), *others])
 
 
 def with_operands(
@@ -84,7 +81,13 @@ def with_operands(
     for count, more in zip(segments, added, strict=True):
         operands += [*(next(rest) for _ in range(count)), *more]
     sizes = [count + len(more) for count, more in zip(segments, added, strict=True)]
+    return _copied(dispatch, operands, sizes, **others)
+
+
+def _copied(
+    dispatch: ir.Operation, operands: Sequence[ir.Value], segments: Sequence[int], **others: ir.Attribute
+) -> ir.Operation:
     attributes = {name: dispatch.attributes[name] for name in dispatch.attributes}
-    attributes |= {SEGMENTS: ir.DenseI32ArrayAttr.get(sizes), **others}
+    attributes |= {SEGMENTS: ir.DenseI32ArrayAttr.get(segments), **others}
     kinds = [result.type for result in dispatch.results]
     return ir.Operation.create(DISPATCH, kinds, operands, attributes, loc=dispatch.location)

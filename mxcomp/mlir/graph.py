@@ -93,29 +93,28 @@ def placed(what: str, location: ir.Location) -> str:
 
 def location_name(location: ir.Location) -> str:
     """Returns the name that a location gives its operation, the outermost of several; "" for none."""
-    match location:
-        case ir.NameLoc():
-            return str(location.name_str)
-        case ir.CallSiteLoc():
-            return location_name(location.callee) or location_name(location.caller)
-        case ir.FusedLoc():
-            return next(filter(None, map(location_name, location.locations)), "")
-    return ""
+    names = (str(each.name_str) for each in located(location, ir.NameLoc))
+    return next(filter(None, names), "")
 
 
 def file_locations(location: ir.Location) -> Iterator[ir.FileLineColLoc]:
     """Yields the file locations in a location, the innermost first."""
+    return located(location, ir.FileLineColLoc)
+
+
+def located(location: ir.Location, kind: type[ir.Location]) -> Iterator[Any]:
+    """Yields the outermost locations of a kind in a location, those of callees first."""
     match location:
-        case ir.FileLineColLoc():
+        case kind():
             yield location
         case ir.NameLoc():
-            yield from file_locations(location.child_loc)
+            yield from located(location.child_loc, kind)
         case ir.CallSiteLoc():
-            yield from file_locations(location.callee)
-            yield from file_locations(location.caller)
+            yield from located(location.callee, kind)
+            yield from located(location.caller, kind)
         case ir.FusedLoc():
             for each in location.locations:
-                yield from file_locations(each)
+                yield from located(each, kind)
 
 
 def around(op: ir.Operation) -> Iterator[ir.Operation]:

@@ -77,14 +77,6 @@ def select(condition: ir.Value, a: Number, b: Number) -> ir.Value:
     return arith.SelectOp(condition, _like(a, b), _like(b, a)).result
 
 
-def both(a: ir.Value, b: ir.Value) -> ir.Value:
-    return arith.AndIOp(a, b).result
-
-
-def either(a: ir.Value, b: ir.Value) -> ir.Value:
-    return arith.OrIOp(a, b).result
-
-
 def _binary(op: Callable[[ir.Value, ir.Value], ir.OpView]) -> Callable[[Number, Number], ir.Value]:
     """Returns the function that builds an operation of two numbers, of which one is a value."""
     return lambda a, b: op(_like(a, b), _like(b, a)).operation.result
@@ -93,7 +85,7 @@ def _binary(op: Callable[[ir.Value, ir.Value], ir.OpView]) -> Callable[[Number, 
 plus, minus, times = map(_binary, (arith.AddIOp, arith.SubIOp, arith.MulIOp))
 added, subtracted, multiplied, quotient = map(_binary, (arith.AddFOp, arith.SubFOp, arith.MulFOp, arith.DivFOp))
 divided, remainder = map(_binary, (arith.DivUIOp, arith.RemUIOp))  # of unsigned numbers
-flipped = _binary(arith.XOrIOp)
+both, either, flipped = map(_binary, (arith.AndIOp, arith.OrIOp, arith.XOrIOp))
 
 
 def largest(a: ir.Value, b: ir.Value) -> ir.Value:
@@ -120,7 +112,7 @@ def packed(high: ir.Value, low: ir.Value) -> ir.Value:
     """Returns an unsigned i32 and a non-negative i32 as one non-negative i64, which orders like the pair."""
     i64 = ir.IntegerType.get_signless(64)
     first, second = (arith.ExtUIOp(i64, each).result for each in (high, low))
-    return arith.OrIOp(arith.ShLIOp(first, constant(_LOW_BITS, i64)).result, second).result
+    return either(arith.ShLIOp(first, constant(_LOW_BITS, i64)).result, second)
 
 
 def high(value: ir.Value) -> ir.Value:
@@ -131,8 +123,7 @@ def high(value: ir.Value) -> ir.Value:
 
 def low(value: ir.Value) -> ir.Value:
     """Returns the second number of `packed`."""
-    i32_ = ir.IntegerType.get_signless(32)
-    return both(arith.TruncIOp(i32_, value).result, constant(2**_LOW_BITS - 1, i32_))
+    return both(arith.TruncIOp(ir.IntegerType.get_signless(32), value).result, 2**_LOW_BITS - 1)
 
 
 def bits(value: ir.Value) -> ir.Value:

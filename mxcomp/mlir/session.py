@@ -18,6 +18,7 @@ from iree.compiler.api import ctypes_dl
 from mxcomp.errors import CompileError, InputError
 from mxcomp.mlir import driver, graph
 from mxcomp.mlir.driver import DriverFlags
+from mxcomp.support import files
 
 PHASES = (
     "start", "input", "abi", "preprocessing", "global-optimization", "dispatch-creation", "flow", "stream",
@@ -259,7 +260,4 @@ def read_source(source: str | bytes | Path | ir.Module | ir.Operation) -> tuple[
         return source, "source"
     if isinstance(source, str) and any(mark in source for mark in "\n{"):
         return source.encode(), "source"
-    try:
-        return Path(source).read_bytes(), str(source)
-    except OSError as error:
-        raise InputError(f"cannot read {source}: {error.strerror or error}") from None
+    return files.read(source), str(source)

@@ -45,15 +45,8 @@ def _launch(op: ir.Operation, function: str) -> Launch:
 
 def _names(location: ir.Location) -> Iterator[str]:
     """Returns the outermost names of a location, and that of the part."""
-    match location:
-        case ir.NameLoc():
-            name = str(location.name_str)
-            yield name
-            if _PART.fullmatch(name):
-                yield from _names(location.child_loc)
-        case ir.CallSiteLoc():
-            yield from _names(location.callee)
-            yield from _names(location.caller)
-        case ir.FusedLoc():
-            for each in location.locations:
-                yield from _names(each)
+    for each in graph.located(location, ir.NameLoc):
+        name = str(each.name_str)
+        yield name
+        if _PART.fullmatch(name):
+            yield from _names(each.child_loc)

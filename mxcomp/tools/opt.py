@@ -65,12 +65,10 @@ _BYTECODE = b"ML\xefR"
 
 def _read(path: str) -> bytes:
     """Reads text or bytecode. Raises InputError."""
+    data = sys.stdin.buffer.read() if path == "-" else files.read(path)
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         if not data.startswith(_BYTECODE):
             data.decode()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read {path}: not UTF-8 text ({error.reason}), nor bytecode of MLIR") from None
     return data
