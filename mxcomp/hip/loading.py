@@ -11,7 +11,7 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from mxcomp.hip.protocol import MOST_ARGUMENTS, MOST_KERNARG_BYTES
+from mxcomp.hip.protocol import MOST_ARGUMENTS
 from mxcomp.sim import Kernel, Module, code_object
 from mxcomp.sim.errors import CodeObjectError
 
@@ -72,18 +72,14 @@ def find_variable(data: bytes, module: Module, name: str) -> tuple[int, int] | N
 
 
 def _check_arguments(kernel: Kernel) -> None:
-    what, arguments, segment = f"kernel {kernel.name}", kernel.arguments, kernel.argument_bytes
-    explicit = sum(not argument.is_hidden for argument in arguments)
-    if segment > MOST_KERNARG_BYTES or explicit > MOST_ARGUMENTS:
-        most = f"at most {MOST_ARGUMENTS} in {MOST_KERNARG_BYTES} bytes"
-        raise CodeObjectError(f"{what}: {explicit} arguments in {segment} bytes, {most}")
-    end = 0
+    kernel.check_arguments()
+    what, arguments, end = f"kernel {kernel.name}", kernel.arguments, 0
+    if (explicit := sum(not argument.is_hidden for argument in arguments)) > MOST_ARGUMENTS:
+        raise CodeObjectError(f"{what}: {explicit} arguments, at most {MOST_ARGUMENTS}")
     for argument in sorted(arguments, key=lambda argument: argument.offset):
         place = f"{what}: argument {argument.name or argument.kind}, {argument.size} bytes at {argument.offset}"
-        if argument.offset < end or argument.size < 0:
+        if argument.offset < end:
             raise CodeObjectError(f"{place}, overlaps another one")
         end = argument.offset + argument.size
-        if end > segment:
-            raise CodeObjectError(f"{place}, lies outside of {segment} bytes")
         if (expected := _BYTES_OF_KIND.get(argument.kind, argument.size)) != argument.size:
             raise CodeObjectError(f"{place}: expected {expected} bytes")

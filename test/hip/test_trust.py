@@ -18,7 +18,6 @@ from host_programs import run
 from load_mutants import CODES
 
 from mxcomp.hip import loading
-from mxcomp.hip.protocol import MOST_ARGUMENTS
 from mxcomp.sim import CodeObjectError
 from mxcomp.sim.code_object import load
 
@@ -47,13 +46,13 @@ def after(text: bytes, occurrence: int = 0) -> int:
 
 BROKEN = {
     "offset": (patched(after(b".offset", 1), b"\x7f"), "8 bytes at 127, lies outside of 16 bytes"),
-    "negative": (patched(after(b".offset", 1), b"\xff"), "8 bytes at -1, overlaps another one"),
+    "negative": (patched(after(b".offset", 1), b"\xff"), "8 bytes at -1, lies outside of 16 bytes"),
     "overlap": (patched(after(b".offset", 1), b"\x04"), "8 bytes at 4, overlaps another one"),
     "size": (patched(after(b".size", 1), b"\x09"), "9 bytes at 8, lies outside of 16 bytes"),
     "small": (patched(after(b".size", 1), b"\x07"), "7 bytes at 8: expected 8 bytes"),
     "text": (patched(after(b".offset", 1), b"\xa0"), "malformed metadata"),
     "missing": (patched(after(b".offset") - 1, b"x"), "malformed metadata"),
-    "segment": (patched(DESCRIPTOR + 8, struct.pack("<I", 1 << 20)), f"at most {MOST_ARGUMENTS} in 65536 bytes"),
+    "segment": (patched(DESCRIPTOR + 8, struct.pack("<I", 1 << 20)), "at most 65536"),
     "threads": (patched(after(b".max_flat_workgroup_size"), b"\x00"), "workgroups of 0, expected 1 to 1024"),
 }
 
