@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 from iree import runtime as rt
 
@@ -20,12 +19,6 @@ from mxcomp.selection.tuned_lines import MEASURED, MODELLED
 
 AITER = "AITER"
 """The configuration that stands for AITER's fastest kernel for the size, by the model: the dispatch alone."""
-
-_ELEMENTS: dict[str, type] = {
-    "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "f16": np.float16, "f32": np.float32,
-    "f64": np.float64, "bf16": ml_dtypes.bfloat16, "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "f8E5M2": ml_dtypes.float8_e5m2, "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,10 +107,10 @@ def nothing(vmfb: bytes) -> list[np.ndarray]:
 
 
 def _zeros(kind: signature.Type) -> np.ndarray:
-    if not isinstance(kind, signature.TensorType) or kind.element not in _ELEMENTS or None in kind.shape:
-        expected = f"expected a tensor of static sizes of {', '.join(_ELEMENTS)}"
+    if not isinstance(kind, signature.TensorType) or kind.element not in signature.ELEMENTS or None in kind.shape:
+        expected = f"expected a tensor of static sizes of {', '.join(signature.ELEMENTS)}"
         raise InputError(f"argument {kind or 'that is neither tensor nor scalar'}: {expected}")
-    return np.broadcast_to(np.zeros((), _ELEMENTS[kind.element]), [size or 0 for size in kind.shape])
+    return np.broadcast_to(np.zeros((), signature.ELEMENTS[kind.element]), [size or 0 for size in kind.shape])
 
 
 def _aiter(task: Task) -> Record:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 from iree.compiler import ir
 from numpy.typing import NDArray
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 import mxcomp.ir as mx
 from mxcomp.formats import MX_BLOCK, decode, decode_e8m0, element_format, unpack_bits
 from mxcomp.layout.problem import Problem
+from mxcomp.run.signature import ELEMENTS
 
 Bytes = NDArray[np.uint8]
-_NUMPY = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
-RESULT_BYTES = {name: kind.itemsize for name, kind in _NUMPY.items()}
+RESULT_BYTES = {name: ELEMENTS[name].itemsize for name in ("f32", "f16", "bf16")}
 """The bytes of an element of the result, by type."""
 
 _SCALES = {"f32": (115, 139), "bf16": (115, 139), "f16": (105, 121)}
@@ -85,7 +84,7 @@ class Subject:
         m, n, k = self.sizes
         found = result.reshape(-1, m, n)
         if self.result == "bf16":
-            found = found.view(_NUMPY["bf16"])
+            found = found.view(ELEMENTS["bf16"])
         a, a_scale, b, b_scale = (each.view(np.uint8).reshape(-1, *each.shape[-2:]) for each in arguments)
         for batch, out in enumerate(found):
             lhs = _Side(a[batch], a_scale[batch], self.problem.types[0])

@@ -10,14 +10,13 @@ import math
 import re
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from mxcomp.errors import InputError
 from mxcomp.run.arrays import given
+from mxcomp.run.signature import ELEMENTS
 
-_BY_BITS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
-_FLOATS = {**_BY_BITS, "f32": np.float32, "f64": np.float64}
+_FLOATS = ("f16", "bf16", "f32", "f64")
 _INTEGER = re.compile(r"(?P<sign>[su]?)i(?P<bits>\d+)")
 
 
@@ -57,11 +56,11 @@ def _float(number: float, kind: str, index: int) -> int | float:
     except OverflowError:
         wide = math.inf
     with np.errstate(over="ignore"):
-        value = np.asarray(_odd(wide) if kind == "bf16" else wide, np.float64).astype(_FLOATS[kind])
+        value = np.asarray(_odd(wide) if kind == "bf16" else wide, np.float64).astype(ELEMENTS[kind])
     is_finite = isinstance(number, int) or bool(np.isfinite(number))  # a longdouble may be, and no float
     if is_finite and not np.isfinite(value):
         raise InputError(f"argument {index} is of type {kind}: {_shown(number)} is out of its range")
-    return int(value.view(np.uint16)) if kind in _BY_BITS else float(value)
+    return int(value.view(np.uint16)) if value.itemsize == 2 else float(value)
 
 
 def _shown(number: float) -> str:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import ml_dtypes
+import numpy as np
 from iree import runtime as rt
+
+OF_ML_DTYPES = {"bf16": np.dtype(ml_dtypes.bfloat16)} | {
+    f"f8{kind}": np.dtype(getattr(ml_dtypes, f"float8_{kind.lower()}"))
+    for kind in ("E4M3FN", "E5M2", "E8M0FNU", "E4M3FNUZ", "E5M2FNUZ", "E4M3B11FNUZ")
+}
+"""The types of elements that NumPy has not, by their MLIR names. A .npy file has their codes as integers."""
+ELEMENTS = OF_ML_DTYPES | {
+    name: np.dtype(f"{name[0]}{int(name[1:]) // 8}") for name in ("i8", "i16", "i32", "i64", "f16", "f32", "f64")
+}
+"""The NumPy types of elements, by their MLIR names."""
 
 _DECLARATION = re.compile(r"^(?:\w+ )?func @[^(]*\((?P<arguments>.*?)\) -> \((?P<results>.*)\)$", re.DOTALL)
 _VALUE = re.compile(

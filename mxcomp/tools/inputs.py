@@ -17,14 +17,12 @@ import numpy as np
 
 from mxcomp.errors import InputError
 from mxcomp.run import scalars
-from mxcomp.run.signature import TensorType
+from mxcomp.run.signature import ELEMENTS, TensorType
 from mxcomp.tools import signature
 
 _FLAG = re.compile(r"--?input=(?P<value>.*)", re.DOTALL)
 _NPY = re.compile(r"@(?P<file>.+\.npy)", re.DOTALL)
-_BYTES = dict.fromkeys(("f8E4M3FN", "f8E5M2", "f8E8M0FNU", "f8E4M3FNUZ", "f8E5M2FNUZ", "i8", "ui8", "si8"), 1) | {
-    "bf16": 2, "f16": 2, "i16": 2,
-}  # fmt: skip
+_BYTES = {"ui8": 1, "si8": 1} | {name: kind.itemsize for name, kind in ELEMENTS.items() if kind.itemsize <= 2}
 """The types whose codes .npy files store as other types, and their sizes in bytes."""
 
 

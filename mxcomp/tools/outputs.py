@@ -19,18 +19,13 @@ from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
 from mxcomp.layout.logical import SCALE_TYPES, TYPES, numbers
-from mxcomp.run.signature import TensorType
+from mxcomp.run.signature import OF_ML_DTYPES, TensorType
 from mxcomp.tools import common, signature
 
 _FLAG = re.compile(r"--?output=(?P<value>.*)", re.DOTALL)
 _SPEC = re.compile(rf"(?P<kind>{'|'.join(TYPES)})(\*(?P<scales>\d+))?(@(?P<file>.+))?")
 
 _NPY = re.compile(r"(?P<mode>[@+])(?P<file>.+\.npy)", re.DOTALL)
-_CODES = {"bf16": np.uint16} | dict.fromkeys(
-    ("f8E4M3FN", "f8E5M2", "f8E8M0FNU", "f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ"), np.uint8
-)
-"""The types that .npy does not know, and the types that store their codes."""
-
 _MOST_PRINTED = 1024
 """The number of elements above which only the ends of an array are printed (as iree-run-module's
 --output_max_element_count)."""
@@ -106,7 +101,7 @@ def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:
     saved = []
     for index, found in named.items():
         kind = types[index] if index < len(types) else None
-        if not isinstance(kind, TensorType) or kind.element not in _CODES:
+        if not isinstance(kind, TensorType) or kind.element not in OF_ML_DTYPES:
             continue
         flag = values[index][0]
         if found["mode"] == "+":
@@ -121,7 +116,7 @@ def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:
 
 
 def _save(result: Saved, data: bytes) -> None:
-    codes = np.frombuffer(data, _CODES[result.type.element])
+    codes = np.frombuffer(data, f"u{OF_ML_DTYPES[result.type.element].itemsize}")
     known = math.prod(size for size in result.type.shape if size is not None)
     dynamic = codes.size // known if known else 0
     shape = [dynamic if size is None else size for size in result.type.shape]
