@@ -36,11 +36,10 @@ class Target:
         waves_per_simd: That a SIMD keeps at most.
         registers, register_granule: Vector registers of a lane that the waves on a SIMD share, and how many a wave
             takes at a time.
-        lds_bytes, lds_granule, lds_banks: Of a compute unit; what a workgroup takes at a time; banks of 4 bytes.
+        lds_bytes, lds_granule: Of a compute unit; what a workgroup takes at a time.
         max_workgroup_threads: Of a workgroup.
         max_buffer_bytes: Bounds every operand and result of one dispatch, because buffer instructions take signed
             32-bit offsets.
-        line_bytes, l2_bytes, infinity_cache_bytes: A cache line; the L2 of a die; the cache that all dies share.
         clock_ghz: The highest clock, whose cycles the timing model counts.
         matrix_instructions: By format and shape.
         conversions: MLIR types of elements, from and to, between which an instruction converts with a scale.
@@ -59,12 +58,8 @@ class Target:
     register_granule: int
     lds_bytes: int
     lds_granule: int
-    lds_banks: int
     max_workgroup_threads: int
     max_buffer_bytes: int
-    line_bytes: int
-    l2_bytes: int
-    infinity_cache_bytes: int
     clock_ghz: float
     matrix_instructions: tuple[MatrixInstruction, ...]
     conversions: frozenset[tuple[str, str]]

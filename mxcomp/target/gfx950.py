@@ -29,12 +29,8 @@ TARGET = Target(
     register_granule=8,
     lds_bytes=160 * 1024,
     lds_granule=1280,
-    lds_banks=64,
     max_workgroup_threads=1024,
     max_buffer_bytes=2**31 - 1,
-    line_bytes=128,
-    l2_bytes=4 << 20,
-    infinity_cache_bytes=256 << 20,
     clock_ghz=2.4,  # MI355X data sheet, peak engine clock
     matrix_instructions=(
         _scaled("16x16x128"),

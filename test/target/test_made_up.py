@@ -24,11 +24,9 @@ from mxcomp.registry import Registry
 from mxcomp.registry.reading import lds_bytes
 from mxcomp.selection.ranking import fastest
 from mxcomp.sim import Device
-from mxcomp.sim.banks import phases
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.timing.examination import SIMDS
 from mxcomp.sim.timing.parameters import mi355x
-from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.target import Target, get_target
 from mxcomp.ukernels import KINDS, intrawave, weight_only
 from mxcomp.ukernels.attention_decode import Decode
@@ -199,9 +197,8 @@ def test_attention_takes_as_much_lds_as_it_says(kernel: Prefill | Decode | MxAtt
 def test_the_simulators_machine_is_that_of_gfx950() -> None:
     """Whose instruction tables and replays have its numbers as constants."""
     target = get_target("gfx950")
-    assert (target.simds, target.line_bytes, target.lds_banks) == (SIMDS, LINE_BYTES, phases(16, "load")[1])
+    assert target.simds == SIMDS
     assert (target.cus, target.clock_ghz) == (mi355x().cus, mi355x().clock_ghz)
-    assert target.l2_bytes * target.xcds < target.infinity_cache_bytes
 
 
 def test_what_kernels_are_written_with_is_gfx950s() -> None:
