@@ -50,7 +50,7 @@ class Combine(standing.Plain):
         """Writes what a workgroup does for a row: a lane has two neighbours of it, and the statistics of one part."""
         rows = math.prod(self.stored)
         first = workgroup // self.group * (self.splits * rows) + workgroup % self.group
-        (parts, _), (numbers, _) = (builder.whole(builder.whole_buffer(value, _dense(value))) for value in given[:2])
+        (parts, _), (numbers, _) = (builder.whole(builder.whole_buffer(value)) for value in given[:2])
         lane = (threads.number % LANES).here
         is_part = lane < self.splits
         mine = load(numbers, [(first + select(is_part, lane, 0) * rows) * 2], 2, alignment=8)
@@ -71,9 +71,3 @@ class Combine(standing.Plain):
 def part_types(parts: int, stored: tuple[int, int], size: int) -> list[ir.RankedTensorType]:
     """Returns the types of parts: sums, and the largest score and the sum of powers of each."""
     return [build.tensor_type([parts, *stored, *row], "f32") for row in (Pieces.of(size).shape, [2])]
-
-
-def _dense(value: ir.Value) -> list[int | None]:
-    """Returns the strides of a contiguous tensor of static sizes."""
-    shape = ir.RankedTensorType(value.type).shape
-    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]

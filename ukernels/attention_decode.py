@@ -322,11 +322,8 @@ class _Whole(_Decode):
         """Stores results, of which LDS has all parts."""
         spec, (out,) = self.spec, self.threads.outs
         chunks = spec.rows * spec.value_size // _CHUNK
-        for first in range(0, chunks, spec.threads):
-            chunk = (self.threads.number + first).here
-            value = partial(self._combined, chunk)
-            is_there = None if first + spec.threads <= chunks else chunk < chunks
-            out = builder.inserted(out, [0, chunk * _CHUNK], _CHUNK, value, is_there)
+        for chunk, is_there in builder.shared_out(chunks, self.threads.number, spec.threads):
+            out = builder.inserted(out, [0, chunk * _CHUNK], _CHUNK, partial(self._combined, chunk), is_there)
         self.threads.keep([out])
 
     def _combined(self, chunk: Index) -> ir.Value:

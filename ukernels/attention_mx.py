@@ -80,7 +80,7 @@ class _Kernel:
         head, tile = (workgroup // spec.splits, Index.of(0)) if spec.splits > 1 else spec.order.tile_of(workgroup)
         self.head, self.split, self.first = head.here, workgroup % spec.splits, (tile * spec.tile).here
         self.moved = (head * spec.tiles + tile + workgroup * -1).here if spec.splits == 1 else Index.of(0)
-        self.sources = [builder.whole(builder.whole_buffer(value, [1]))[0] for value in given[: len(spec.inputs)]]
+        self.sources = [builder.whole(builder.whole_buffer(value))[0] for value in given[: len(spec.inputs)]]
         own = self.first + self.wave * (spec.columns * ROWS) + self.column
         rows = [own + i * ROWS for i in range(spec.columns)]
         last = Index.of(spec.queries - 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 
 from iree.compiler import ir
 
@@ -146,7 +146,7 @@ class Quantisers(standing.Plain):
         return [build.tensor_type([self.workgroups, share], "i8") for share in shares]
 
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
-        buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.operands)]]
+        buffers = [builder.whole_buffer(each) for each in given[: len(self.operands)]]
         threads.keep(self._by_operand(workgroup, threads.number, buffers, threads.outs))
 
     def _by_operand(self, workgroup: Index, thread: Index, buffers: Values, outs: Values) -> Values:
@@ -199,7 +199,7 @@ class _Unit:
         here, along = (self.head * spec.rows + self.row + row).here, (self.block + block).here
         bounds = (self.row + row, spec.rows, spec.unit[0]), (along, spec.blocks, spec.unit[1])
         inside = [number < size for number, size, unit in bounds if size % unit]
-        stored, is_stored = (here * spec.blocks + along).here, _all(inside)
+        stored, is_stored = (here * spec.blocks + along).here, builder.all_of(inside)
         byte = ir.IntegerType.get_signless(8)
         for column, words in enumerate(self._load(here, along, inside)):
             made, scale = builder.call(f"{QUANTISE}{self.number}", [words], builder.byte_vector(spec.lane_bytes), byte)
@@ -232,7 +232,7 @@ class _Unit:
         place, of_loads = place.here, list[ir.Value]()
         size, count = (BLOCK, 1) if spec.columns == 1 else (spec.columns, BLOCK)
         for i in range(count):
-            there = _all([*inside, *(subscript + i * moves < size for subscript, moves, size in ends)])
+            there = builder.all_of([*inside, *(subscript + i * moves < size for subscript, moves, size in ends)])
             at = place + i * step
             at = at if there is None else select(there, at, BEYOND * 8 // spec.bits)
             of_loads.append(builder.load(self.buffer, [at], size, min(16, size * spec.bits // 8)))
@@ -247,8 +247,3 @@ def _put(out: ir.Value, at: Index, value: ir.Value, condition: ir.Value | None =
     stored = value if isinstance(value.type, ir.VectorType) else builder.from_elements([value])
     size = ir.VectorType(stored.type).shape[0]
     return builder.inserted(out, [0, at], size, lambda: stored, condition)
-
-
-def _all(conditions: Sequence[ir.Value]) -> ir.Value | None:
-    """Returns whether all conditions hold; None of no condition."""
-    return reduce(both, conditions) if conditions else None

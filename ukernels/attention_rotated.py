@@ -129,7 +129,7 @@ class _NewRow:
     def __init__(self, spec: RotatedDecode, workgroup: Index, given: Values, thread: Index) -> None:
         self._spec, self._thread, self._given = spec, thread, given
         rows, decode = spec.rows, spec.attention
-        *self._taken, self._table = (builder.whole_buffer(each, [1]) for each in given[: len(rows.inputs)])
+        *self._taken, self._table = (builder.whole_buffer(each) for each in given[: len(rows.inputs)])
         self._is_owner = workgroup % (decode.splits // decode.waves) < 1
         self._workgroup = workgroup
         self._queries = _InLds(decode.rows, rows.size, decode.query)
@@ -196,10 +196,9 @@ class _NewRow:
 
     def _each(self, values: Values, count: int, write: Callable[[ir.Value, Index], None]) -> None:
         """Writes a thread's elements of so many."""
-        threads = self._spec.threads
-        for number, value in enumerate(values):
-            item = (self._thread + number * threads).here
-            with builder.when(item < count) if (number + 1) * threads > count else nullcontext():
+        items = builder.shared_out(count, self._thread, self._spec.threads)
+        for value, (item, is_there) in zip(values, items, strict=True):
+            with nullcontext() if is_there is None else builder.when(is_there):
                 write(builder.from_elements([value]), item)
 
     def is_stored(self, row: Index, is_there: ir.Value) -> ir.Value:

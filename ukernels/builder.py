@@ -20,10 +20,11 @@ from iree.compiler.dialects import amdgpu, func, llvm, memref, rocdl, scf, tenso
 from mxcomp.formats import E8M0, element_format
 from mxcomp.layout import IntrinsicShape
 from mxcomp.mlir import attributes, build, graph
+from mxcomp.mlir.buffers import dense_strides
 from mxcomp.mlir.index import *  # noqa: F403
 from mxcomp.mlir.index import Index, assume, i32_type, to_i32
 from mxcomp.mlir.vectors import *  # noqa: F403
-from mxcomp.mlir.vectors import as_tensor, bitcast, element, from_elements, joined
+from mxcomp.mlir.vectors import as_tensor, bitcast, element, from_elements, joined, written
 
 RULE = "mxcomp.ukernel"
 """The attribute of a function with its match rule."""
@@ -161,6 +162,13 @@ def call(name: str, arguments: Values, *results: ir.Type) -> Values:
     return list(func.CallOp(list(results), ir.FlatSymbolRefAttr.get(name), list(arguments)).results)
 
 
+def shared_out(count: int, thread: Index, threads: int) -> Iterator[tuple[Index, ir.Value | None]]:
+    """Yields a thread's numbers of so many, and whether each is one of them, if some threads have one too many."""
+    for first in range(0, count, threads):
+        number = (thread + first).here
+        yield number, None if first + threads <= count else number < count
+
+
 # Waiting and scheduling
 
 
@@ -239,12 +247,13 @@ def buffer(
     return whole_buffer(whole, strides) if window is None else _window(whole, strides, window)
 
 
-def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
-    """Returns a tensor in global memory as a buffer.
+def whole_buffer(operand: ir.Value, strides: Sequence[int | None] | None = None) -> ir.Value:
+    """Returns a tensor in global memory, contiguous by default, as a buffer.
 
     Of more than MOST_BYTES it is memory with addresses of 64 bits, beyond whose end nothing may be loaded.
     """
     tensor_ = ir.RankedTensorType(operand.type)
+    strides = dense_strides(tensor_.shape) if strides is None else strides
     is_far = tensor_.has_static_shape and prod(tensor_.shape) * tensor_.element_type.width // 8 > MOST_BYTES
     return _memory(operand, strides) if is_far else _to_buffer(operand, strides, _BUFFER)
 
@@ -252,7 +261,8 @@ def whole_buffer(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
 def _memory(operand: ir.Value, strides: Sequence[int | None]) -> ir.Value:
     """Returns a tensor of more than MOST_BYTES as memory."""
     found = _to_buffer(operand, strides, _BINDING)
-    return memref.MemorySpaceCastOp(_in_space(found.type, _GLOBAL), found).result
+    of, space = ir.MemRefType(found.type), ir.Attribute.parse(_GLOBAL)
+    return memref.MemorySpaceCastOp(ir.MemRefType.get(of.shape, of.element_type, of.layout, space), found).result
 
 
 def _to_buffer(operand: ir.Value, strides: Sequence[int | None], space: str) -> ir.Value:
@@ -263,25 +273,17 @@ def _to_buffer(operand: ir.Value, strides: Sequence[int | None], space: str) -> 
     return ir.Operation.create("bufferization.to_buffer", [kind], [operand], attributes).result
 
 
-def _in_space(kind: ir.Type, space: str) -> ir.MemRefType:
-    of = ir.MemRefType(kind)
-    return ir.MemRefType.get(of.shape, of.element_type, of.layout, ir.Attribute.parse(space))
-
-
 def _window(operand: ir.Value, strides: Sequence[int | None], window: Window) -> ir.Value:
     """Returns a part of a tensor of more than MOST_BYTES as a buffer, which begins at an address of 64 bits."""
     (first, count), memory = window, _memory(operand, strides)
     kind = ir.MemRefType(memory.type)
-    sizes = [count, *(None if size == build.DYNAMIC else size for size in kind.shape[1:])]
-    dynamic = [memref.DimOp(memory, build.constant_index(i)).result for i, size in enumerate(sizes) if size is None]
-    static = [build.DYNAMIC if size is None else size for size in sizes]
-    part = ir.MemRefType.get(static, kind.element_type, kind.layout, kind.memory_space)
-    rank = len(sizes)
-    found = memref.SubViewOp(
-        part, memory, [first.value], dynamic, [], [build.DYNAMIC, *[0] * (rank - 1)], static, [1] * rank
-    ).result
+    sizes, starts = [count, *kind.shape[1:]], [build.DYNAMIC, *[0] * (kind.rank - 1)]
+    dims = [i for i, size in enumerate(sizes) if size == build.DYNAMIC]
+    dynamic = [memref.DimOp(memory, build.constant_index(i)).result for i in dims]
+    part = ir.MemRefType.get(sizes, kind.element_type, kind.layout, kind.memory_space)
+    found = memref.SubViewOp(part, memory, [first.value], dynamic, [], starts, sizes, [1] * kind.rank).result
     of_start = ir.StridedLayoutAttr.get(0, ir.StridedLayoutAttr(kind.layout).strides)
-    buffer_ = ir.MemRefType.get(static, kind.element_type, of_start, ir.Attribute.parse(_BUFFER))
+    buffer_ = ir.MemRefType.get(sizes, kind.element_type, of_start, ir.Attribute.parse(_BUFFER))
     return amdgpu.FatRawBufferCastOp(found, resetOffset=True, results=[buffer_]).result
 
 
@@ -483,20 +485,14 @@ def inserted(
     condition: ir.Value | None = None,
 ) -> ir.Value:
     """Returns a tensor with a vector of so many elements from a place on, where a condition holds, if there is one."""
-    element = ir.RankedTensorType(out.type).element_type
-    shape, ones = [*(1 for _ in at[1:]), size], [1] * len(at)
-    tile = build.tensor_type(shape, element)
-    dynamic = [each.value for each in at if isinstance(each, Index)]
-    static = [build.DYNAMIC if isinstance(each, Index) else each for each in at]
-    before = tensor.ExtractSliceOp(tile, out, dynamic, [], [], static, shape, ones).result
+    shape, place = [*(1 for _ in at[1:]), size], [each.value if isinstance(each, Index) else each for each in at]
+    before = build.sliced(out, place, shape)
 
     def made() -> Values:
-        stored = vector.ShapeCastOp(ir.VectorType.get(shape, element), value()).result
-        origin, identity = [build.constant_index(0)] * len(at), ir.AffineMap.get_identity(len(at))
-        return [vector.TransferWriteOp(tile, stored, before, origin, identity, [True] * len(at)).result]
+        return [written(value(), shape, before)]
 
     (after,) = made() if condition is None else choose(condition, made, [before])
-    return tensor.InsertSliceOp(after, out, dynamic, [], [], static, shape, ones).result
+    return build.inserted(after, out, place, shape)
 
 
 def collapsed(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:

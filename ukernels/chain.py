@@ -18,14 +18,7 @@ from iree.compiler.dialects import memref
 from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import build, composing, graph
 from mxcomp.mlir.inline import constant, inlined
-from mxcomp.mlir.linalg_ops import (
-    indexing_maps,
-    inputs,
-    iterators,
-    loop_sizes,
-    reads_init,
-    steps_reduced,
-)
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators, loop_sizes, reads_init, steps_reduced
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels import chain_operations as operations
 from mxcomp.ukernels.builder import Index, Threads, Values, select
@@ -250,7 +243,7 @@ class Writing:
 
     def __init__(self, chain: Chain, given: Values, thread: Index, threads: int) -> None:
         self.chain, self.thread, self.threads = chain, thread, threads
-        self.given = [builder.whole_buffer(each, [1]) for each in given[: len(chain.operands)]]
+        self.given = [builder.whole_buffer(each) for each in given[: len(chain.operands)]]
         self.kept: dict[ir.Value, Memory] = {}
 
     def write(self, threads: Threads) -> None:

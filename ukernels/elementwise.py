@@ -103,7 +103,7 @@ class Elementwise(standing.Kernel):
         return sum(self.shares)
 
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
-        buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.taken)]]
+        buffers = [builder.whole_buffer(each) for each in given[: len(self.taken)]]
         of_workgroup, first, outs = self._of_workgroup(workgroup), 0, Values()
         for number, (share, count) in enumerate(zip(self.shares, self.counts, strict=True)):
             out, start = threads.outs[number], threads.number + -first

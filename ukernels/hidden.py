@@ -34,7 +34,6 @@ PART = BLOCK // BLOCKS
 """The number of columns of a block that a lane has."""
 _INNER_TILES = BLOCK // INNER_ROWS
 """The inner tiles along N that have a block."""
-"""Any number of tiles but one."""
 _PIECE, _WORD_BITS = 16, 32
 """The bytes of a row that lie together."""
 
@@ -176,11 +175,10 @@ def _place(result: int, at: Mapping[str, Index | int]) -> list[Index | int]:
 
 def _tile(operand: ir.Value, shape: Sequence[int | None], number: Index) -> ir.Value:
     """Returns a tile of an operand: [1, inner tiles, K tiles, bytes]."""
-    tiles, inner_tiles, k_tiles, size = shape
-    own, offsets = [1, inner_tiles or 0, k_tiles or 0, size or 0], [build.DYNAMIC, 0, 0, 0]
+    tiles, inner_tiles, _, size = shape
+    own = [1, *(each or 0 for each in shape[1:])]
     count = [(Index.of(build.dim(operand, 0)) // prod(own)).value] if tiles is None else []
-    whole, kind = build.expand(operand, shape, sizes=count), build.tensor_type(own, "i8")
-    part = tensor.ExtractSliceOp(kind, whole, [number.value], [], [], offsets, own, [1] * len(own)).result
+    part = build.sliced(build.expand(operand, shape, sizes=count), [number.value, 0, 0, 0], own)
     return tensor.CastOp(build.tensor_type([1, inner_tiles, None, size], "i8"), part).result
 
 

@@ -193,25 +193,22 @@ class _Halved(Operand):
         staging, pieces, part = self.staging, self.staging.pieces, self.halves[half]
         fragment_bytes, each = self._fragment_stride, staging.waves // self._sharing
         fragment = (self._wave % self._sharing * self.fragments + self._wave // self._sharing).here
-        before, turns = part.start // each, list(product(range(len(part) // each), range(pieces.count)))
+        before, of_turn = part.start // each, staging.waves * staging.inner_tile_stride
+        turns = list(product(range(len(part) // each), range(pieces.count)))
 
         def start() -> Index:
             of_fragment = (fragment + part.start).times(fragment_bytes)
             return of_fragment + self.in_bounds(tile) * self._tile_bytes + step * self._step_bytes
 
         def place() -> Index:
-            return (
-                self._place_of(stage)
-                + self._ring_at
-                + (self._wave + before * staging.waves) * staging.inner_tile_stride
-            )
+            of_first = (self._wave + before * staging.waves) * staging.inner_tile_stride
+            return self._place_of(stage) + self._ring_at + of_first
 
-        ahead = [fragment_bytes * (each * turn) + piece * pieces.step for turn, piece in turns]
-        places = [
-            turn * staging.waves * staging.inner_tile_stride + piece * pieces.size * LANES for turn, piece in turns
+        further = [
+            (fragment_bytes * (each * turn) + piece * pieces.step, turn * of_turn + piece * pieces.size * LANES)
+            for turn, piece in turns
         ]
-        items = self._asked(self._memory, (start, place), ahead, places, self._copied, pieces.size)
-        return [items] * (1 + 2 * len(turns))
+        return self._asked(self._memory, (start, place), further, self._copied, pieces.size)
 
     def scale_copies(self, tile: Later) -> list[Item]:
         """Starts the copy of the scales of a K tile."""
@@ -223,34 +220,32 @@ class _Halved(Operand):
         def place() -> Index:
             return self._wave * size + self._scales_at
 
-        turns = range(0, staging.scale_copies, staging.waves)
-        ahead, places = [self._k_tiles * (size * turn) for turn in turns], [size * turn for turn in turns]
-        items = self._asked(self._scale_memory, (start, place), ahead, places, self._scales_copied, COPIED_SCALES)
-        return [items] * (1 + 2 * len(turns))
+        further = [
+            (self._k_tiles * (size * turn), size * turn) for turn in range(0, staging.scale_copies, staging.waves)
+        ]
+        return self._asked(self._scale_memory, (start, place), further, self._scales_copied, COPIED_SCALES)
 
     def _asked(
-        self,
-        source: tuple[ir.Value, Index],
-        first: tuple[Later, Later],
-        ahead: list[Index],
-        places: list[int],
-        of_lane: Index,
-        size: int,
-    ) -> Item:
-        """Starts copies, with the addresses in memory and in LDS of the first one, and the distances of others.
+        self, source: tuple[ir.Value, Index], first: tuple[Later, Later], further: list[tuple[Index, int]],
+        of_lane: Index, size: int,
+    ) -> list[Item]:  # fmt: skip
+        """Starts copies, with the addresses in memory and in LDS of the first one, and the distances of all from it.
 
         From one place in LDS to the next go scalar instructions: LLVM would keep all places in registers.
         """
         (memory, offset), (start, place) = source, first
-        begin, to = opaque(start() + offset, pinned=True), opaque(place(), pinned=True)
-        yield
-        for turn, further in enumerate(ahead):
-            if turn > 0:
-                to = opaque(to + (places[turn] - places[turn - 1]), pinned=True)
-            at = builder.lane_sum(begin + further, of_lane)
+
+        def items() -> Item:
+            begin, to, before = opaque(start() + offset, pinned=True), opaque(place(), pinned=True), 0
             yield
-            builder.copy_to_lds(memory, [at], self._ring, to, size)
-            yield
+            for distance, in_lds in further:
+                to, before = opaque(to + (in_lds - before), pinned=True) if in_lds else to, in_lds
+                at = builder.lane_sum(begin + distance, of_lane)
+                yield
+                builder.copy_to_lds(memory, [at], self._ring, to, size)
+                yield
+
+        return [items()] * (1 + 2 * len(further))
 
 
 class _RowMajorHalved(RowMajor, _Halved):

@@ -208,7 +208,7 @@ class _Writing:
         self.wave = builder.assume(builder.uniform(threads.number // LANES), 0, _WAVES - 1)
         self.lane = (threads.number % LANES).here
         self.column, self.quarter = (self.lane % COLUMNS).here, (self.lane // COLUMNS).here
-        buffers = [_flat(value) for value in given[: len(spec.inputs)]]
+        buffers = [builder.whole(builder.whole_buffer(value)) for value in given[: len(spec.inputs)]]
         vectors, count = len(spec.norm.vectors) if spec.norm else 0, len(spec.matrices)
         ((self.x, x_from), *self.vectors), others = buffers[: vectors + 1], buffers[vectors + 1 :]
         self.weights, rest = others[:count], others[count:]
@@ -400,11 +400,3 @@ def _words(value: ir.Value) -> ir.Value:
 
 
 _BEYOND = BEYOND // _BYTES
-
-
-def _flat(value: ir.Value) -> tuple[ir.Value, Index]:
-    """Returns an operand's memory, and its offset in elements."""
-    shape, strides = ir.RankedTensorType(value.type).shape, [1]
-    for size in reversed(shape[1:]):
-        strides.insert(0, strides[0] * size)
-    return builder.whole(builder.whole_buffer(value, strides))

@@ -81,7 +81,7 @@ class NormalisedRows(standing.Plain):
     def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
         of_row = self.blocks * self.words[0]
         count = Index.of(build.dim(given[0], 0)) // of_row if self.rows is None else self.rows
-        buffers = [builder.whole_buffer(each, [1]) for each in given[: len(self.inputs)]]
+        buffers = [builder.whole_buffer(each) for each in given[: len(self.inputs)]]
         sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
         threads.keep(_Row(self, workgroup, workgroup < count, threads.number, buffers, sums).stored(threads.outs))
 

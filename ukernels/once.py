@@ -37,8 +37,7 @@ MOST_BLOCKS = 512
 PARTS = 4
 """The number of lanes that share a block."""
 
-_TIMED_ROWS = (1, 4)
-"""The rows between which times are known. With more, lanes of `quantising.py` have enough rows to do as much."""
+
 _LOAD, _WORD_BYTES = 4, 4
 """The number of words that a lane loads at a time."""
 ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
@@ -55,6 +54,7 @@ class Instance(quantising.Instance):
         vectors: The bits of what rows are multiplied by, and the like, in the norm.
     """
 
+    kernel: type[Once]
     sums: int = 0
     vectors: tuple[int, ...] = ()
 
@@ -69,12 +69,11 @@ class Instance(quantising.Instance):
     @property
     def most(self) -> int:
         """The largest number of blocks of all rows for which LDS has room."""
-        assert issubclass(self.kernel, Shared)
         return self.kernel.most
 
     @property
     def timed_rows(self) -> tuple[int, int]:
-        return _TIMED_ROWS
+        return self.kernel.timed_rows
 
     def covers(self, m: int, n: int, k: int) -> bool:
         """Returns whether it computes a problem of this size, whose blocks, up to a whole K tile, fit into LDS."""
@@ -148,14 +147,14 @@ class Blocks(InFlight):
         return [factor(flight[1 + step][0], self.element, flight[0][0], step)]
 
 
-class Shared(quantising.FlatStream):
-    """Writes kernels whose LHS all waves of a workgroup quantise together, a lane a quarter of a block at a time.
+class Once(quantising.FlatStream):
+    """Writes the kernel of an instance without a norm: all waves of a workgroup quantise LHS together, a lane a quarter
+    of a block at a time. Meanwhile the first K tile of RHS is on its way."""
 
-    Meanwhile the first K tile of RHS is on its way. `most` is the number of blocks for which LDS has room.
-    """
-
-    in_order = True
-    most = MOST_BLOCKS
+    prefix, in_order = "mx_fused_quant{}_once_", True
+    most, timed_rows = MOST_BLOCKS, (1, 4)
+    """The number of blocks for which LDS has room, and the rows between which times are known. With more, lanes of
+    `quantising.py` have enough rows to do as much."""
     words = BLOCK * BITS // (8 * _WORD_BYTES)
     """The number of words of a block."""
 
@@ -233,12 +232,6 @@ class Shared(quantising.FlatStream):
     def _exchanged(self, quarter: ir.Value) -> Values:
         own = [builder.element(quarter, number) for number in range(ir.VectorType(quarter.type).shape[0])]
         return [builder.of_quad(word, lane) for lane in range(PARTS) for word in own]
-
-
-class Once(Shared):
-    """Writes the kernel of an instance without a norm."""
-
-    operands, prefix = "quantising", "mx_fused_quant{}_once_"
 
 
 class Normalising(Once):

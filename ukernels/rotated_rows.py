@@ -69,16 +69,14 @@ class RotatedRows(Rows):
         *taken, table = buffers
         *caches, other = outs
         *rows, of_other = self.elements
-        element = partial(self._row, of_other, taken, workgroup * self.other)
-        other = self._with(other, [0], self.other, thread, element)
+        other = self._with(other, [0], self.other, thread, partial(of_other, taken), workgroup * self.other)
         if self.format:
             return [*self._quantised(thread, workgroup, taken, table, caches), other]
         place = self.place(table, workgroup).here
         is_here = place < self.length
         at, first = [workgroup, builder.select(is_here, place, 0)], workgroup * self.size
         for number, row in enumerate(rows):
-            element = partial(self._row, row, taken, first)
-            caches[number] = self._with(caches[number], at, self.size, thread, element, is_here)
+            caches[number] = self._with(caches[number], at, self.size, thread, partial(row, taken), first, is_here)
         return [*caches, other]
 
     def _quantised(self, thread: Index, workgroup: Index, taken: Values, table: ir.Value, caches: Values) -> Values:
@@ -95,32 +93,26 @@ class RotatedRows(Rows):
                     builder.write_lds(builder.from_elements([value]), to, item)
         builder.lds_barrier()
         made, count = Values(), len(self.stored)
+
+        def piece(item: Index) -> Row:
+            return workgroup, Index.of(0), [item * self.piece]
+
         for number, row in enumerate(new):
             turned = (thread + (self.threads - number * LANES)) % self.threads
             own = caches[number * count :][:count]
-            made += self._with_pieces(turned, 1, partial(self._piece, workgroup), [row], table, own, _ALIGNMENT)
+            made += self._with_pieces(turned, 1, piece, [row], table, own, _ALIGNMENT)
         return made
-
-    def _piece(self, workgroup: Index, item: Index) -> Row:
-        return workgroup, Index.of(0), [item * self.piece]
-
-    @staticmethod
-    def _row(element: Element, taken: Values, first: Index, number: Index) -> ir.Value:
-        return element(taken, first + number)
 
     def _with(
         self, out: ir.Value, at: Sequence[Index | int], size: int, thread: Index,
-        element: Callable[[Index], ir.Value], condition: ir.Value | None = None,
+        element: Callable[[Index], ir.Value], first: Index, condition: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
-        """Returns a result with a thread's elements of so many from a place on, if a condition holds."""
-        for first in range(0, size, self.threads):
-            item = (thread + first).here
-            holds = None if first + self.threads <= size else item < size
-            holds = condition if holds is None else holds if condition is None else builder.both(holds, condition)
-            place = [*at, item]
-            out = builder.inserted(out, place, 1, partial(self._vector, element, item), holds)
+        """Returns a result with a thread's elements, of so many, from a place on, if a condition holds."""
+        for item, is_there in builder.shared_out(size, thread, self.threads):
+            holds = builder.all_of([is_there, condition])
+            out = builder.inserted(out, [*at, item], 1, partial(_vector, element, first + item), holds)
         return out
 
-    @staticmethod
-    def _vector(element: Callable[[Index], ir.Value], item: Index) -> ir.Value:
-        return builder.from_elements([element(item)])
+
+def _vector(element: Callable[[Index], ir.Value], number: Index) -> ir.Value:
+    return builder.from_elements([element(number)])

@@ -13,7 +13,6 @@ from typing import Any
 
 from iree.compiler import ir
 
-from mxcomp.formats import E2M1, E4M3
 from mxcomp.layout import GATE_AND_UP
 from mxcomp.ukernels import builder, once, quantising, split_k
 from mxcomp.ukernels.brought import ACTIVATE
@@ -48,15 +47,6 @@ class Instance(once.Instance):
         k = {name: bound for name, bound in rule["constraints"]["k"].items() if name != "odd"}
         return rule | {"constraints": rule["constraints"] | {"k": k}}
 
-    @property
-    def timed_rows(self) -> tuple[int, int]:
-        return _TIMED_ROWS
-
-
-_TIMED_ROWS = (2, 8)
-"""The rows of blocks of few tokens for which times are known: see `mxcomp.routing.MEANS`."""
-
-_ELEMENTS = (E2M1.mlir_type, E4M3.mlir_type)
 
 _TILES = ((4, 8, STEPS), (4, 1, STEPS), (2, 4, HALF_STEPS), (4, 4, HALF_STEPS), (4, 1, HALF_STEPS), (8, 1, HALF_STEPS))
 """The inner tiles along N, waves along K, and steps of an inner tile, of tiles."""
@@ -66,17 +56,17 @@ TILES = [split_k.Tile(inner_tiled_layout(1, n, steps), -4, waves=Waves(k=k)) for
 # The kernel
 
 
-class Hidden(once.Shared):
-    """Writes the kernel of an instance: `once.Shared` of gate and up, in turns.
+class Hidden(once.Once):
+    """Writes the kernel of an instance: `once.Once` of gate and up, in turns.
 
     A lane computes a quarter of a block of hidden activations, by `@activate`, and hands it to the other lanes of the
     block.
     """
 
     operands, prefix = "hidden", "mx_fused_swiglu_"
-    most, words = MOST_BLOCKS, BLOCK * len(GATE_AND_UP)
-
-    ahead = 1
+    most, words, ahead = MOST_BLOCKS, BLOCK * len(GATE_AND_UP), 1
+    timed_rows = (2, 8)
+    """The rows of blocks of few tokens: see `mxcomp.routing.MEANS`."""
 
     def _compute(self, parts: once.Parts) -> None:
         """Computes all blocks; a lane's first part, which is loaded already, separately.
@@ -113,6 +103,6 @@ class Hidden(once.Shared):
 
 INSTANCES = tuple(
     Instance(tile, elements, Hidden, BITS)
-    for tile, elements in product(TILES, product(_ELEMENTS, _ELEMENTS))
+    for tile, elements in product(TILES, product(once.ELEMENTS, once.ELEMENTS))
     if tile.fits(elements)
 )

@@ -19,6 +19,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
 from mxcomp.layout import DataTiledLayout
+from mxcomp.layout.inner_tiles import BLOCK, BLOCKS, HALF_STEPS, INNER_ROWS, LANES, MFMA, STEPS, VALUES
 from mxcomp.mlir import build, composing
 from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
@@ -30,20 +31,7 @@ from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.computed import Computed, Loads
 from mxcomp.ukernels.softmax import added
 from mxcomp.ukernels.split_k import Flight, InFlight, Streamed
-from mxcomp.ukernels.waves import (
-    BEYOND,
-    BLOCK,
-    BLOCKS,
-    HALF_STEPS,
-    INNER_ROWS,
-    LANES,
-    MFMA,
-    STEPS,
-    VALUES,
-    Waves,
-    in_columns,
-    inner_tiled_layout,
-)  # fmt: skip
+from mxcomp.ukernels.waves import BEYOND, Waves, in_columns, inner_tiled_layout
 
 UNITS = 2
 """The inner tiles of gate and up that a workgroup has."""
@@ -168,11 +156,12 @@ class _Experts(standing.Digested):
     @property
     def objection(self) -> str:
         """Why there is no such kernel; "" if there is."""
-        raise NotImplementedError
+        is_known = {self.lhs, self.weights.element} <= set(once.ELEMENTS)
+        return self.weights.objection if is_known else f"no kernel multiplies {self.lhs} with {self.weights.element}"
 
     def _loads(self, others: Values, place: Sequence[ir.Value], thread: Index) -> Loads:
         """Loads what an element is computed from, besides products, in the first wave."""
-        loads = Loads(self.computed, [builder.whole_buffer(each, [1]) for each in others])
+        loads = Loads(self.computed, [builder.whole_buffer(each) for each in others])
         loads.ahead(place, builder.uniform(thread // LANES) < 1)
         sched_barrier()
         return loads
@@ -242,11 +231,9 @@ class GateUp(_Experts):
 
     @property
     def objection(self) -> str:
-        if not {self.lhs, self.weights.element} <= set(once.ELEMENTS):
-            return f"no kernel multiplies {self.lhs} with {self.weights.element}"
-        if not 1 < self.of_token <= once.MOST_BLOCKS - STEPS * BLOCKS:
-            return f"a token has {self.of_token} blocks"
-        return self.weights.objection or self._instance.objection(self.target)
+        is_token = 1 < self.of_token <= once.MOST_BLOCKS - STEPS * BLOCKS
+        of_token = "" if is_token else f"a token has {self.of_token} blocks"
+        return super().objection or of_token or self._instance.objection(self.target)
 
     @property
     def taken(self) -> ir.RankedTensorType:
@@ -335,11 +322,9 @@ class Down(_Experts):
         turns = -(-self.weights.k_tiles // (MOST_WAVES // self.chosen)) if 1 < self.chosen <= MOST_WAVES else 0
         if not 0 < turns <= MOST_TURNS:
             return f"{self.chosen} experts of {self.weights.k_tiles} K tiles are not in flight at once"
-        if not {self.lhs, self.weights.element} <= set(once.ELEMENTS):
-            return f"no kernel multiplies {self.lhs} with {self.weights.element}"
         last = build.static_sizes(self.computed.value)[-1]
         is_whole = last == self.weights.inner_tiles * INNER_ROWS
-        return self.weights.objection if is_whole else f"a row has {last} columns"
+        return super().objection or ("" if is_whole else f"a row has {last} columns")
 
     @property
     def taken(self) -> ir.RankedTensorType:
@@ -355,7 +340,7 @@ class Down(_Experts):
         wave, lane = builder.assume(builder.uniform(thread // LANES), 0, self.threads // LANES - 1), thread % LANES
         number, part = (wave // self.waves).here, (wave % self.waves).here
         first = (workgroup * INNER_ROWS).here
-        parts = self._hidden(builder.whole_buffer(hidden, [1]), thread)
+        parts = self._hidden(builder.whole_buffer(hidden), thread)
         place = composing.split((first + lane % INNER_ROWS).value, build.static_sizes(self.computed.value))
         loads = self._loads(others, place, threads.number)
         packed = self.weights.opened([elements, scales])

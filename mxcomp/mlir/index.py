@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 
 from iree.compiler import ir
@@ -11,7 +11,7 @@ from iree.compiler.dialects import arith
 from mxcomp.mlir import assumptions, build
 from mxcomp.mlir.assumptions import Range
 
-__all__ = ["Index", "assume", "both", "i32", "i32_type", "least", "most", "select", "to_i32", "unsigned"]
+__all__ = ["Index", "all_of", "assume", "both", "i32", "i32_type", "least", "most", "select", "to_i32", "unsigned"]
 
 _MOST = 2**24
 """A number above any number of K tiles."""
@@ -119,6 +119,12 @@ def unsigned(value: ir.Value) -> Index:
 
 def both(one: ir.Value, other: ir.Value) -> ir.Value:
     return arith.AndIOp(one, other).result
+
+
+def all_of(conditions: Iterable[ir.Value | None]) -> ir.Value | None:
+    """Returns whether all conditions that there are hold; None of none."""
+    found = [each for each in conditions if each is not None]
+    return reduce(both, found) if found else None
 
 
 def assume(value: Index, low: int, high: int = _MOST) -> Index:

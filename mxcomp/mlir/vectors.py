@@ -11,7 +11,7 @@ from mxcomp.mlir import build
 
 __all__ = [
     "as_tensor", "bitcast", "byte_vector", "constant_zeros", "element", "f32_zeros", "from_elements",
-    "joined", "masked", "padded", "part", "sums",
+    "joined", "masked", "padded", "part", "sums", "written",
 ]  # fmt: skip
 
 
@@ -82,11 +82,17 @@ def from_elements(elements: Sequence[ir.Value]) -> ir.Value:
 
 def as_tensor(values: Sequence[ir.Value], shape: Sequence[int]) -> ir.Value:
     """Returns concatenated vectors as a tensor."""
-    sizes, first = list(shape), ir.VectorType(values[0].type)
+    first = ir.VectorType(values[0].type)
     whole = constant_zeros(ir.VectorType.get([len(values), *first.shape], first.element_type))
     for number, value in enumerate(values):
         whole = vector.InsertOp(value, whole, [], [number]).result
-    lane = vector.ShapeCastOp(ir.VectorType.get(sizes, first.element_type), whole).result
-    kind = build.tensor_type(sizes, first.element_type)
+    return written(whole, shape)
+
+
+def written(value: ir.Value, shape: Sequence[int], to: ir.Value | None = None) -> ir.Value:
+    """Returns a vector's elements as a tensor of a shape, written over one of that, by default over nothing."""
+    sizes, element = list(shape), ir.VectorType(value.type).element_type
+    lane, kind = vector.ShapeCastOp(ir.VectorType.get(sizes, element), value).result, build.tensor_type(sizes, element)
     origin, identity = [build.constant_index(0)] * len(sizes), ir.AffineMap.get_identity(len(sizes))
-    return vector.TransferWriteOp(kind, lane, build.empty(kind), origin, identity, [True] * len(sizes)).result
+    over = build.empty(kind) if to is None else to
+    return vector.TransferWriteOp(kind, lane, over, origin, identity, [True] * len(sizes)).result

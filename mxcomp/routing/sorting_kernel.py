@@ -77,7 +77,7 @@ class Sorting(standing.Plain):
         return [build.tensor_type([self.size], "i32")]
 
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
-        _Sort(self, builder.whole_buffer(given[0], [1])).write(threads)
+        _Sort(self, builder.whole_buffer(given[0])).write(threads)
 
 
 # The kernel
