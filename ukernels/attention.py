@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
@@ -37,7 +38,7 @@ class Others:
         self.mask, self.positions = operands[:masks], operands[masks + sinks :]
         self._sink = operands[masks] if sinks else None
 
-    def start(self, head: Index, is_counted: ir.Value, fragments: int, size: int = 4) -> Values:
+    def start(self, head: Index, is_counted: ir.Value, fragments: int, size: int = 4) -> State:
         """Returns the state of a lane's query before any key: what the sink of its head makes of it, where it is
         counted. `size`: of a fragment."""
         high, power = number(LOWEST), number(0.0)
@@ -47,7 +48,7 @@ class Others:
             sink = sink if sink.type == f32 else arith.ExtFOp(f32, sink).result
             high = largest(high, arith.MulFOp(sink, number(math.log2(math.e))).result)
             power = chosen(is_counted, 1.0, 0.0)
-        return [high, power, *(builder.f32_zeros(size) for _ in range(fragments))]
+        return State(high, power, [builder.f32_zeros(size) for _ in range(fragments)])
 
 
 def chosen(condition: ir.Value | None, yes: float, no: float) -> ir.Value:
@@ -161,20 +162,12 @@ def seen(rows: Sequence[Index], start: Index | None, end: Index, found: Values) 
     return [arith.SelectOp(holds, score, nothing).result for holds, score in zip(inside, found, strict=True)]
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The running softmax of a lane's query: the largest score, the sum of powers, and sums of values."""
 
     high: ir.Value
     power: ir.Value
     sums: Values
-
-    @classmethod
-    def each(cls, flat: Values, fragments: int) -> list[State]:
-        """Returns the states of so many fragments of queries from the values that a loop carries."""
-        size = len(flat) // fragments
-        parts = (flat[i : i + size] for i in range(0, len(flat), size))
-        return [cls(high, power, sums) for high, power, *sums in parts]
 
     def rescaled(self, found: Values) -> tuple[State, Values]:
         """Rescales the state to a new largest score, and returns it with the powers of new scores."""

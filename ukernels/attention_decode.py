@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
@@ -61,7 +62,7 @@ class NewRow(Protocol):
     def is_stored(self, row: Index, is_there: ir.Value) -> ir.Value:
         """Returns whether a row that may be there is read from memory."""
 
-    def put(self, loaded: Values, start: Index, rows: Rows, column: Index, quarter: Index) -> Values:
+    def put(self, loaded: list[Values], start: Index, rows: Rows, column: Index, quarter: Index) -> list[Values]:
         """Returns what a lane has loaded of keys and values, with the new row in its place.
 
         They are those of a step, which starts with this key; `rows` returns those that the lane has.
@@ -85,14 +86,12 @@ class _Decode:
         made = [] if new is None else new.operands(totals)
         stored = spec.operands[len(made) :]
         inputs = [Operand(each, value, totals) for each, value in zip(stored, given, strict=False)]
-        self.query, key, value, *others = [*made, *inputs]
-        rest = [others.pop(0)] if spec.key.rest else []
-        narrow = [1 if each.stored.scales else 0 for each in (key, value)]
-        scales, others = others[: sum(narrow)], others[sum(narrow) :]
-        self.table: Operand | None = None
-        if spec.pages is not None:
-            self.table, *others = others
-        self.others = attention.Others(spec, others)
+        operands = iter([*made, *inputs])
+        self.query, key, value = islice(operands, 3)
+        rest = [next(operands)] if spec.key.rest else []
+        key_scales, value_scales = ([next(operands)] if each.stored.scales else [] for each in (key, value))
+        self.table = None if spec.pages is None else next(operands)
+        self.others = attention.Others(spec, list(operands))
         keys = Index.of(spec.keys) if spec.keys is not None else key.size("l")
         first = (self.head * spec.group).here
         self.visible = VisibleKeys(spec.reach, keys, first, self.others.positions)
@@ -102,10 +101,9 @@ class _Decode:
         kind = spec.query.element
         page = 0 if spec.pages is None else spec.pages.size
         self.of_table = first
-        self.key = Cache([key, *scales[: narrow[0]]], kind, first, page)
-        own = spec.size if spec.key.rest is None else spec.key.row_size
+        self.key, own = Cache([key, *key_scales], kind, first, page), key.stored.row_size if rest else spec.size
         self.key_parts = [(self.key, own), *((Cache([each], kind, first, 0), spec.size - own) for each in rest)]
-        self.value = Cache([value, *scales[narrow[0] :]], kind, first, page)
+        self.value = Cache([value, *value_scales], kind, first, page)
         self.of_masks = [
             [each.place(n=n, t=t).here for each in self.others.mask] for n, t in map(self._query, range(spec.fragments))
         ]
@@ -141,63 +139,56 @@ class _Decode:
 
     def write(self) -> None:
         spec = self.spec
-        is_prefetched, first = spec.size + spec.value_size <= _PREFETCHED, Values()
+        is_prefetched, first = spec.size + spec.value_size <= _PREFETCHED, list[Values]()
         if self.new is not None:
             self.new.make(self.head)
             first = self._load(Index.of(0)) if is_prefetched else first
             self.new.keep()
-        queries = [self._load_queries(fragment) for fragment in range(spec.fragments)]
-        state = [
-            value
-            for fragment in range(spec.fragments)
-            for value in self.others.start(self._query(fragment)[0], self.is_first, self.pieces.fragments)
-        ]
+        queries, heads = [self._load_queries(n) for n in range(spec.fragments)], map(self._query, range(spec.fragments))
+        states = [self.others.start(head, self.is_first, self.pieces.fragments) for head, _ in heads]
 
-        def turn(step: Index, loaded: Values, carried: Values) -> list[Values]:
-            ids = loaded[-2:] if self.table is not None else []
-            ahead = self._load(step + 1, ids)
+        def turn(step: Index, loaded: list[Values], carried: list[Any]) -> list[Any]:
+            ahead = self._load(step + 1, loaded[-1])
             builder.keep_loads()
             builder.sched_barrier()
             return [ahead, self._multiply(step, queries, loaded, carried)]
 
-        def alone(step: Index, carried: Values) -> list[Values]:
+        def alone(step: Index, carried: list[Any]) -> list[Any]:
             return [self._multiply(step, queries, self._load(step), carried)]
 
         if is_prefetched:
             first = first or self._load(Index.of(0))
             builder.keep_loads()
-            _, state = loop(self.count, turn, first, state)
+            _, states = loop(self.count, turn, first, states)
         else:
-            (state,) = loop(self.count, alone, state)
-        self._store(State.each(state, self.spec.fragments))
+            (states,) = loop(self.count, alone, states)
+        self._store([State(*each) for each in states])
 
     def _load_queries(self, fragment: int) -> Values:
         n, t = self._query(fragment)
         piece = self.spec.key.piece(self.spec.size)
         return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size, piece)
 
-    def _load(self, step: Index, ids: Values | None = None) -> Values:
+    def _load(self, step: Index, ids: Values | None = None) -> list[Values]:
         """Loads keys, values and masks of a step, counted from the first one; nothing after the last step.
 
         Of keys in pages also the ids of the next step; `ids` are those of this one, by default loaded here.
         """
         is_there, start = step < self.count, ((self.first + step) * KEYS).here
         pages = self._ids(step) if ids is None else ids
-        loaded: Values = []
-        keys, rows = self._rows(start)
-        for half, row in enumerate(keys):
+        of_lane, rows = self._rows(start)
+        keys, masks = Values(), Values()
+        for half, row in enumerate(of_lane):
             is_stored = self._is_stored(row, is_there)
             for part, size in self.key_parts:
-                loaded += part.load_row(part.row(row, is_stored, pages[half:]), self.quarter, size)
-        self.loaded_keys = len(loaded)
+                keys += part.load_row(part.row(row, is_stored, pages[half:]), self.quarter, size)
         places = [self.value.row(row, self._is_stored(row, is_there), pages[i // 4 :]) for i, row in enumerate(rows)]
-        loaded += self.value.load_values(places, self.column, self.pieces)
-        self.loaded = len(loaded)
+        values = self.value.load_values(places, self.column, self.pieces)
         for of_fragment in self.of_masks:
             for each, place in zip(self.others.mask, of_fragment, strict=True):
                 of_rows = [self._clamped(row) for row in rows]
-                loaded.append(each.load_mask(select(is_there, place, each.beyond), of_rows, self.is_even))
-        return loaded + (self._ids(step + 1) if pages else [])
+                masks.append(each.load_mask(select(is_there, place, each.beyond), of_rows, self.is_even))
+        return [keys, values, masks, self._ids(step + 1) if pages else []]
 
     def _rows(self, start: Index) -> tuple[list[Index], list[Index]]:
         """Returns the two rows of keys, and the eight of values, that a lane has of the step with this first key."""
@@ -226,18 +217,18 @@ class _Decode:
     def _clamped(self, row: Index) -> Index:
         return row if self.is_even else select(row < self.keys, row, last(self.keys))
 
-    def _multiply(self, step: Index, queries: list[Values], loaded: Values, carried: Values) -> Values:
-        """Multiplies 32 keys, and returns the state that the loop carries."""
+    def _multiply(
+        self, step: Index, queries: list[Values], loaded: list[Values], carried: Sequence[Any]
+    ) -> list[State]:
+        """Multiplies 32 keys, and returns the states that the loop carries."""
+        keys, values, masks, _ = loaded
         if self.new is not None:
             start = ((self.first + step) * KEYS).here
-            put = self.new.put(loaded[: self.loaded], start, partial(self._rows, start), self.column, self.quarter)
-            loaded = [*put, *loaded[self.loaded :]]
-        keys = self.key.factors(loaded[: self.loaded_keys], self.spec.size)
-        masks = loaded[self.loaded : len(loaded) - 2] if self.table is not None else loaded[self.loaded :]
-        values = self.value.values(loaded[self.loaded_keys : self.loaded], self.pieces)
-        factors = attention.transposed(values, self.pieces)
-        result: Values = []
-        for number_, (state, query) in enumerate(zip(State.each(carried, self.spec.fragments), queries, strict=True)):
+            keys, values = self.new.put([keys, values], start, partial(self._rows, start), self.column, self.quarter)
+        keys = self.key.factors(keys, self.spec.size)
+        factors = attention.transposed(self.value.values(values, self.pieces), self.pieces)
+        result = list[State]()
+        for number_, (state, query) in enumerate(zip(carried, queries, strict=True)):
             found = attention.scores(keys, query, self.scales[number_], self.spec.cap)
             if masks:
                 found = attention.masked_by(masks[number_], found)
@@ -248,9 +239,8 @@ class _Decode:
                 place = (self.first + step) * KEYS
                 lane = [place + key for key in attention.keys_of_lane(self.quarter)]
                 found = attention.seen(lane, start if reach is not None and reach.starts else None, bound, found)
-            rescaled, powers = state.rescaled(found)
-            after = rescaled.plus(factors, powers, self.spec.query.element)
-            result += [after.high, after.power, *after.sums]
+            rescaled, powers = State(*state).rescaled(found)
+            result.append(rescaled.plus(factors, powers, self.spec.query.element))
         return result
 
     def _store(self, states: list[State]) -> None:
@@ -291,10 +281,8 @@ class _Whole(_Decode):
     In LDS runs of a row's sums that a lane has are a piece apart, so that lanes meet no bank twice.
     """
 
-    def __init__(
-        self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
-    ) -> None:
-        super().__init__(spec, workgroup, given, threads, new)
+    def __init__(self, spec: Decode, *others: Any) -> None:
+        super().__init__(spec, *others)
         self.run, self.row = spec.run, spec.run_row
         self.parts = builder.lds(spec.splits * spec.rows * self.row, "f32")
         self.numbers = builder.lds(spec.splits * spec.rows * 2, "f32")
@@ -349,11 +337,9 @@ class _Whole(_Decode):
 class _Packed(_Whole):
     """Writes the kernel of such workgroups that quantise their results."""
 
-    def __init__(
-        self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
-    ) -> None:
+    def __init__(self, spec: Decode, workgroup: Index, *others: Any) -> None:
         head = workgroup % INNER_ROWS * (spec.workgroups // INNER_ROWS) + workgroup // INNER_ROWS
-        super().__init__(spec, head.here, given, threads, new)
+        super().__init__(spec, head.here, *others)
 
     def _finish(self) -> None:
         """Stores blocks, of which each lane of a quad makes a quarter."""

@@ -159,8 +159,8 @@ class _Prefill:
             return body
 
         is_counted = builder.both(self.group < 1, self.part < 1)
-        reference, *sums = self.others.start(self.head, is_counted, spec.sums, SUMS)
-        carried = [scores, masks, [arith.NegFOp(reference).result, *sums]]
+        reference, power, sums = self.others.start(self.head, is_counted, spec.sums, SUMS)
+        carried = [scores, masks, [arith.NegFOp(reference).result, power, *sums]]
         if self.inner is not self.begin:
             carried = loop(self.inner, turn(True), *carried, start=begin)
         carried = loop(self.outer, turn(False), *carried, start=self.inner)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
@@ -205,19 +206,20 @@ class _NewRow:
         is_other = arith.CmpIOp(arith.CmpIPredicate.ne, row.value, self._place.value).result
         return builder.both(is_there, is_other)
 
-    def put(self, loaded: Values, start: Index, rows: Rows, column: Index, quarter: Index) -> Values:
+    def put(self, loaded: list[Values], start: Index, rows: Rows, column: Index, quarter: Index) -> list[Values]:
         decode, pieces = self._spec.attention, Pieces.of(self._spec.attention.value_size)
 
-        def renewed() -> Values:
-            (key, first), (value, other) = ((each, each.starts) for each in self._own)
+        def renewed() -> list[Values]:
+            key, value = self._own
             keys, values = ([row.is_value(self._place) for row in each] for each in rows())
-            own = key.load_row(first, quarter, decode.size)
-            of_value = value.load_values([other], column, pieces)
-            chosen = [(is_new, each) for is_new in keys for each in own]
-            for piece in range(0, len(of_value), value.registers):
-                chosen += [(is_new, each) for is_new in values for each in of_value[piece : piece + value.registers]]
-            pairs = zip(chosen, loaded, strict=True)
-            return [arith.SelectOp(is_new, new, before).result for (is_new, new), before in pairs]
+            own = key.load_row(key.starts, quarter, decode.size)
+            of_value, count = value.load_values([value.starts], column, pieces), value.registers
+            of_pieces = [of_value[first : first + count] for first in range(0, len(of_value), count)]
+            new = [*product(keys, own)], [pair for piece in of_pieces for pair in product(values, piece)]
+            return [
+                [arith.SelectOp(*pair, before).result for pair, before in zip(*each, strict=True)]
+                for each in zip(new, loaded, strict=True)
+            ]
 
         is_here = (self._place // KEYS).is_value(start // KEYS)
         return builder.choose(is_here, renewed, loaded)
