@@ -18,8 +18,9 @@ Of few queries workgroups take a part of the keys each; their sums are combined 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from iree.compiler import ir
@@ -28,12 +29,13 @@ from iree.compiler.dialects import math as mlir_math
 
 from mxcomp.formats import ElementFormat, element_format
 from mxcomp.layout.inner_tiles import BLOCK, LANES, SCALE
+from mxcomp.mlir import scalars as s
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention_mx_parameters import NEIGHBOURS, SIZES, Parameters, key_unit
 from mxcomp.ukernels.attention_mx_rows import GROUPS, MFMA, ROWS, STEP, VALUES, Rows
 from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere, meet, read_ahead
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, least, loop, select, uniform
-from mxcomp.ukernels.conversions import CONVERSIONS
+from mxcomp.ukernels.conversions import CONVERSIONS, exponent
 from mxcomp.ukernels.operands import factor
 from mxcomp.ukernels.softmax import LOWEST, added, exp2, maximum, number, of_column, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
@@ -43,7 +45,6 @@ _AHEAD = 3
 _ROOM = 16
 """The largest distance, as a power of 2, of a block's largest weight above the scale of a query's sums."""
 _BIAS = 127
-_MANTISSA_BITS = 23
 
 
 class MxAttention(Parameters):
@@ -87,12 +88,10 @@ class _Kernel:
         self.rows = [(row if spec.queries % spec.tile == 0 else least(row, last)).here for row in rows]
         self._bound()
         key_head = (self.head // spec.shared).here
-        self.keys, self.values = (
-            Rows(
-                each, spec.slots, self.sources[i : i + 2], key_head, spec.stored_steps, self.steps, self.wave, self.lane
-            )
-            for i, each in zip((2, 4), spec.staged, strict=True)
-        )  # fmt: skip
+        of = key_head, spec.stored_steps, self.steps, self.wave, self.lane
+        keys, values = spec.staged
+        self.keys = Rows(keys, spec.slots, self.sources[2:4], *of)
+        self.values = Rows(values, spec.slots, self.sources[4:], *of)
 
     def _bound(self) -> None:
         """Finds the end of each query's keys; the first step, their end, and that of steps that are seen whole."""
@@ -129,30 +128,25 @@ class _Kernel:
         if spec.waves == STAGGERED:
             fall_behind(self.wave >= STAGGERED // 2)
 
-        def turn(compares: bool) -> Callable[..., list[Any]]:
-            def body(step: Index, scores: list[Values], carried: list[Any]) -> list[Any]:
-                states = [State(*each) for each in carried]
-                if compares:
-                    scores = self._seen(step, scores)
-                weights, states = self._weighed(scores, states)
-                builder.fenced_barrier()
-                builder.set_priority(1)
-                totals = [
-                    _mfma(self._ones(), *each) for each in zip(weights, [each.total for each in states], strict=True)
-                ]
-                (scales,), key_scales = self.values.scales(step), self.keys.scales(step + 1)
-                fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)], _AHEAD)
-                sums = self._added(fragments, weights, scales, [state.sums for state in states], step)
-                states = [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)]
-                scores = self._scores(fragments, queries, key_scales, states)
-                builder.set_priority(0)
-                meet(2 * (spec.slots - 2))
-                return [scores, states]
+        def turn(compares: bool, step: Index, scores: list[Values], carried: list[Any]) -> list[Any]:
+            states = [State(*each) for each in carried]
+            if compares:
+                scores = self._seen(step, scores)
+            weights, states = self._weighed(scores, states)
+            builder.fenced_barrier()
+            builder.set_priority(1)
+            totals = [_mfma(self._ones(), *each) for each in zip(weights, (x.total for x in states), strict=True)]
+            (scales,), key_scales = self.values.scales(step), self.keys.scales(step + 1)
+            fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)], _AHEAD)
+            sums = self._added(fragments, weights, scales, [state.sums for state in states], step)
+            states = [State(state.base, *each) for state, *each in zip(states, totals, sums, strict=True)]
+            scores = self._scores(fragments, queries, key_scales, states)
+            builder.set_priority(0)
+            meet(2 * (spec.slots - 2))
+            return [scores, states]
 
-            return body
-
-        carried = loop(self.whole, turn(False), scores, states, start=first)
-        *_, states = loop(self.steps, turn(True), *carried, start=self.whole)
+        carried = loop(self.whole, partial(turn, False), scores, states, start=first)
+        *_, states = loop(self.steps, partial(turn, True), *carried, start=self.whole)
         if spec.waves == STAGGERED:
             fall_behind(self.wave < STAGGERED // 2)
         self._store([State(*each) for each in states])
@@ -215,19 +209,15 @@ class _Kernel:
 
     def _seen(self, step: Index, scores: list[Values]) -> list[Values]:
         """Returns scores, without weight for keys that a query does not see."""
-        nothing, keys = number(-math.inf), list[list[Index]]()
-        for fragment in range(len(scores[0])):
-            rows = [self.keys.staged.row(fragment, self.group * VALUES + i) for i in range(VALUES)]
-            keys.append([step * STEP + row for row in rows])
-        return [
-            [
-                builder.from_elements(
-                    [arith.SelectOp(key < bound, element(score, i), nothing).result for i, key in enumerate(own)]
-                )
-                for score, own in zip(found, keys, strict=True)
-            ]
-            for found, bound in zip(scores, self.bounds, strict=True)
-        ]
+        nothing, row = number(-math.inf), self.keys.staged.row
+        of_fragments = range(len(scores[0]))
+        keys = [[step * STEP + row(n, self.group * VALUES + i) for i in range(VALUES)] for n in of_fragments]
+
+        def kept(score: ir.Value, own: list[Index], bound: Index) -> ir.Value:
+            each = (arith.SelectOp(key < bound, element(score, i), nothing).result for i, key in enumerate(own))
+            return builder.from_elements(list(each))
+
+        return [[*map(kept, found, keys, repeat(bound))] for found, bound in zip(scores, self.bounds, strict=True)]
 
     # Weights
 
@@ -276,7 +266,7 @@ class _Kernel:
         """Makes a state relative to a larger power of 2 where a block is too far above it."""
         most = number(float(self.weights.max_code if self.spec.offset else _ROOM))
         above = [arith.CmpFOp(arith.CmpFPredicate.UGT, top, most).result for top in tops]
-        far = tree(lambda one, other: arith.OrIOp(one, other).result, above)
+        far = tree(s.either, above)
 
         def raised() -> list[Any]:
             highest = [arith.SubFOp(of_column(top, maximum), number(float(self.spec.offset))).result for top in tops]
@@ -296,10 +286,8 @@ class _Kernel:
         if self.spec.offset:
             return self._coded(scores)
         code = self._scale(top)
-        bits = arith.ShLIOp(code, builder.i32(_MANTISSA_BITS)).result
-        scale = arith.BitcastOp(top.type, bits).result
-        count = key_unit(self.w) // VALUES
-        scales = [scale]
+        scale = exponent(code)
+        count, scales = key_unit(self.w) // VALUES, [scale]
         if count < len(scores):
             scales = list(swapped(rocdl.Permlane32SwapOp, *swapped(rocdl.Permlane16SwapOp, scale, scale)))
         powers = [exp2(element(each, i)) for each in scores for i in range(VALUES)]

@@ -18,7 +18,7 @@ and after the last key.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
 
@@ -132,40 +132,37 @@ class _Prefill:
         else:
             builder.fenced_barrier()
 
-        def turn(compares: bool) -> Callable[..., list[Values]]:
-            def body(step: Index, scores: Values, masks: Values, state: Values) -> list[Values]:
-                found = self._changed(step, scores, masks, compares)
-                keys, values = self.keys.copies(step + spec.slots), self.values.copies(step + (spec.slots - 1))
-                weights, state = self._weighed(found, state, NONE if spec.is_staggered else keys)
-                if not spec.is_staggered:
-                    meet(2 * spec.slots - 3)
-                fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)], _AHEAD)
-                if spec.is_staggered:
-                    builder.fenced_barrier()
-                    builder.set_priority(1)
-                following = self._load_masks(step + 1)
-                moves = self._moves(keys, values)
-                state = self._added(fragments, weights, state, moves)
-                if spec.is_staggered:
-                    scores = self._scores(fragments, query)
-                    builder.set_priority(0)
-                    meet(2 * (spec.slots - 3))
-                else:
-                    multiply = partial(self._scores, fragments, query, moves)
-                    scores = builder.choose(step + 1 < self.rounds, multiply, scores)
-                    builder.fenced_barrier()
-                return [scores, following, state]
-
-            return body
+        def turn(compares: bool, step: Index, scores: Values, masks: Values, state: Values) -> list[Values]:
+            found = self._changed(step, scores, masks, compares)
+            keys, values = self.keys.copies(step + spec.slots), self.values.copies(step + (spec.slots - 1))
+            weights, state = self._weighed(found, state, NONE if spec.is_staggered else keys)
+            if not spec.is_staggered:
+                meet(2 * spec.slots - 3)
+            fragments = read_ahead([*self.values.reads(step), *self.keys.reads(step + 1)], _AHEAD)
+            if spec.is_staggered:
+                builder.fenced_barrier()
+                builder.set_priority(1)
+            following = self._load_masks(step + 1)
+            moves = self._moves(keys, values)
+            state = self._added(fragments, weights, state, moves)
+            if spec.is_staggered:
+                scores = self._scores(fragments, query)
+                builder.set_priority(0)
+                meet(2 * (spec.slots - 3))
+            else:
+                multiply = partial(self._scores, fragments, query, moves)
+                scores = builder.choose(step + 1 < self.rounds, multiply, scores)
+                builder.fenced_barrier()
+            return [scores, following, state]
 
         is_counted = builder.both(self.group < 1, self.part < 1)
         reference, power, sums = self.others.start(self.head, is_counted, spec.sums, SUMS)
         carried = [scores, masks, [arith.NegFOp(reference).result, power, *sums]]
         if self.inner is not self.begin:
-            carried = loop(self.inner, turn(True), *carried, start=begin)
-        carried = loop(self.outer, turn(False), *carried, start=self.inner)
+            carried = loop(self.inner, partial(turn, True), *carried, start=begin)
+        carried = loop(self.outer, partial(turn, False), *carried, start=self.inner)
         following = self.outer if self.inner is self.begin else most(self.inner, self.outer)
-        *_, state = loop(self.rounds, turn(True), *carried, start=following)
+        *_, state = loop(self.rounds, partial(turn, True), *carried, start=following)
         if spec.is_staggered:
             fall_behind(self.wave < STAGGERED // 2)
         self._store(state if spec.splits == 1 else self._combined(state))
@@ -290,10 +287,7 @@ class _Prefill:
                 holds = builder.both(holds, arith.CmpIOp(arith.CmpIPredicate.sle, before, builder.i32(key)).result)
             return arith.SelectOp(holds, score, nothing).result
 
-        return [
-            [kept_(key, score) for key, score in zip(_keys_of_group(quad), each, strict=True)]
-            for quad, each in enumerate(found)
-        ]
+        return [[*map(kept_, _keys_of_group(quad), each)] for quad, each in enumerate(found)]
 
     def _weighed(self, found: list[Values], state: Values, moves: Iterator[None]) -> tuple[Values, Values]:
         """Returns factors of the second product from scores, and the state with their sum, rescaled to fit them."""
@@ -353,10 +347,8 @@ class _Prefill:
             [slot + ((wave * half * SUMS + i) * LANES + self.lane * 4) * 2 for i in range(0, half * SUMS, 4)]
             for wave in (self.wave, others)
         )
-        numbers, of_lanes = (
-            builder.lds(spec.threads * 2, "f32"),
-            [(wave * LANES + self.lane) * 2 for wave in (self.wave, others)],
-        )
+        numbers = builder.lds(spec.threads * 2, "f32")
+        of_lanes = [(wave * LANES + self.lane) * 2 for wave in (self.wave, others)]
         for i, place in enumerate(mine):
             run = part(given[i * 4 // SUMS], i * 4 % SUMS, 4)
             builder.write_lds(builder.bitcast(run, kind, LANE), self.values.lds, place)

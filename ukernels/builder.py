@@ -336,6 +336,12 @@ def of_quad(value: ir.Value, lane: int) -> ir.Value:
     return amdgpu.DPPOp(value, value, kind, permArgument=lanes, results=[value.type]).result
 
 
+def all_of_quad(own: ir.Value) -> Values:
+    """Returns the elements of the vectors that the four lanes of a quad have, in order."""
+    each = [element(own, number) for number in range(ir.VectorType(own.type).shape[0])]
+    return [of_quad(value, lane) for lane in range(4) for value in each]
+
+
 def zeros(size: int) -> ir.Value:
     """Returns so many f32 zeros that are set here: LLVM would set constants where they are used first."""
     two = ir.VectorType.get([2], ir.F32Type.get())

@@ -149,8 +149,7 @@ def with_block(
 
     One of them stores it; zeros where it is not there.
     """
-    each = [builder.element(own, i) for i in range(_LOAD)]
-    whole = builder.from_elements([builder.of_quad(word, lane) for lane in range(_PARTS) for word in each])
+    whole = builder.from_elements(builder.all_of_quad(own))
     code, scale = builder.call(QUANTISE, [whole], *quantise_type().results)
     if is_there is not None:
         code, scale = builder.masked(is_there, code), builder.masked(is_there, scale)

@@ -227,11 +227,7 @@ class Once(quantising.FlatStream):
 
     def _block(self, entry: Index, words: Values) -> Values:
         """Returns the words of a block from those of a lane's quarter."""
-        return self._exchanged(builder.joined(words))
-
-    def _exchanged(self, quarter: ir.Value) -> Values:
-        own = [builder.element(quarter, number) for number in range(ir.VectorType(quarter.type).shape[0])]
-        return [builder.of_quad(word, lane) for lane in range(PARTS) for word in own]
+        return builder.all_of_quad(builder.joined(words))
 
 
 class Normalising(Once):
@@ -289,7 +285,7 @@ class Normalising(Once):
 
     def _block(self, entry: Index, words: Values) -> Values:
         given = self._given(self.instance.sums, entry, words)
-        return self._exchanged(*builder.call(NORMALISE, given, given[0].type))
+        return builder.all_of_quad(*builder.call(NORMALISE, given, given[0].type))
 
 
 INSTANCES = tuple(
