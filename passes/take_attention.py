@@ -218,7 +218,7 @@ def _size(dynamic: ir.Value, stored: Stored, axis: str) -> ir.Value:
 def _guarded(operands: list[ir.Value], kernel: Decode | Prefill) -> tuple[list[ir.Value], Mapping[str, ir.Value]]:
     """Returns operands whose dynamic sizes are equal along each axis, asserted to fit into buffers, and these sizes."""
     found, limits = dict[str, list[ir.Value]](), dict[str, int]()
-    for i, stored in enumerate(kernel.operands + kernel.outputs):
+    for i, stored in enumerate([*kernel.operands, *kernel.outputs]):
         dynamic = {each.axis: dim for dim, each in enumerate(stored.subscripts) if stored.sizes[dim] is None}
         for axis, dim in dynamic.items() if i < len(operands) else ():
             found.setdefault(axis, []).append(build.dim(operands[i], dim))

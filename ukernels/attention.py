@@ -85,7 +85,6 @@ class Pieces:
         return [self.count, 1, 4 * self.width], [0, quarter, 0]
 
     def elements(self, fragments: Values) -> Values:
-        """Returns the elements of a lane, in the order of that part."""
         each = [fragments[i * self.width : (i + 1) * self.width] for i in range(self.count)]
         return [element(x, i) for piece in each for i in range(4) for x in piece]
 
@@ -134,7 +133,6 @@ def scores(keys: Values, queries: Values, scale: ir.Value | None, cap: float | N
 
 
 def scaled(found: Values, scale: ir.Value, cap: float | None) -> Values:
-    """Returns scores times a scale, and capped if there is a cap."""
     found = [arith.MulFOp(score, scale).result for score in found]
     return found if cap is None else [_capped(score, cap) for score in found]
 
@@ -193,13 +191,11 @@ def divisor(total: ir.Value) -> ir.Value:
 
 
 def divided(values: ir.Value, by: ir.Value) -> ir.Value:
-    """Divides a vector of f32 by a number."""
     inverse = arith.DivFOp(number(1.0), by).result
     return arith.MulFOp(values, splat(inverse, ir.VectorType(values.type).shape[0])).result
 
 
 def widened(values: ir.Value) -> ir.Value:
-    """Returns a vector of floats as f32."""
     kind = ir.VectorType(values.type)
     f32 = ir.F32Type.get()
     return values if kind.element_type == f32 else arith.ExtFOp(ir.VectorType.get(kind.shape, f32), values).result

@@ -49,7 +49,6 @@ class Cache:
         return rows
 
     def load(self, row: Sequence[Index], at: Index, count: int) -> Values:
-        """Loads so many elements of a row."""
         elements, *scales = self._operands
         packed = 8 // self.stored.bits or 1
         loaded = elements.load(row[0] + at // packed, count // packed)
@@ -90,7 +89,6 @@ class Cache:
         return [x for start in starts for row in rows for x in self.load(row, start, width)]
 
     def values(self, loaded: Values, pieces: Pieces) -> Values:
-        """Returns values from what was loaded."""
         count = self.registers
         return [self.converted(loaded[i : i + count], pieces.width) for i in range(0, len(loaded), count)]
 

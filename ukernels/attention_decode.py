@@ -34,8 +34,6 @@ _CHUNK, _QUAD = 8, 4
 
 
 class Decode(Parameters):
-    """The kernel with these parameters."""
-
     @property
     def brought(self) -> Mapping[str, ir.FunctionType]:
         return {QUANTISE: quantise_type()} if self.packed else {}
@@ -70,8 +68,6 @@ class NewRow(Protocol):
 
 
 class _Decode:
-    """Writes the kernel."""
-
     def __init__(
         self, spec: Decode, workgroup: Index, given: Values, threads: Threads, new: NewRow | None = None
     ) -> None:
@@ -288,7 +284,6 @@ class _Whole(_Decode):
         self.numbers = builder.lds(spec.splits * spec.rows * 2, "f32")
 
     def _place(self, part: Index, row: Index, element_: Index) -> Index:
-        """Returns the place of an element of a row of a part."""
         run = element_ // self.run * (self.run + PIECE)
         return (part * self.spec.rows + row) * self.row + run + element_ % self.run
 
@@ -355,5 +350,4 @@ class _Packed(_Whole):
 
 
 def writer(spec: Decode) -> type[_Decode]:
-    """Returns what writes a kernel."""
     return _Packed if spec.packed else _Whole if spec.result else _Decode

@@ -44,6 +44,8 @@ class Parameters(Spec):
     splits: int
     value_scale: float = 1.0
 
+    outputs = ()
+
     @property
     def rows(self) -> int:
         """The number of queries that share a head of keys."""
@@ -60,7 +62,6 @@ class Parameters(Spec):
 
     @property
     def waves(self) -> int:
-        """The number of waves of a workgroup."""
         return self.splits if self.result else 1
 
     @property
@@ -78,7 +79,6 @@ class Parameters(Spec):
 
     @property
     def run_row(self) -> int:
-        """The elements of a row in LDS."""
         return self.value_size // self.run * (self.run + PIECE)
 
     @property
@@ -106,18 +106,12 @@ class Parameters(Spec):
 
     @property
     def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
         return f"mx_attention_decode_r{self.rows}_d{self.size}_s{self.splits}_{builder.digest(self)}"
 
     @property
     def caches(self) -> list[Stored]:
         """Keys and values, and then their scales, if they have any."""
         return [each for each in (self.key, self.value, self.key.scales, self.value.scales) if each]
-
-    @property
-    def outputs(self) -> list[Stored]:
-        """The results with dynamic sizes: none."""
-        return []
 
     @property
     def results(self) -> list[ir.RankedTensorType]:

@@ -76,7 +76,6 @@ class Stored:
 
     @property
     def bits(self) -> int:
-        """The number of bits of an element."""
         return element_format(self.format).bits if self.format else 8 * self.element_bytes
 
     def piece(self, size: int) -> int:
@@ -183,7 +182,6 @@ class Spec(standing.Plain):
 
     @property
     def operands(self) -> list[Stored]:
-        """The operands in order."""
         positions = () if self.reach is None else self.reach.positions
         table = None if self.pages is None else self.pages.table
         others = self.key.rest, self.key.scales, self.value.scales, table, self.mask, self.sink
@@ -208,8 +206,6 @@ def times(one: Index, other: Index) -> Index:
 
 
 class Operand:
-    """An operand in memory."""
-
     def __init__(
         self,
         stored: Stored,
@@ -274,7 +270,6 @@ class Operand:
         builder.copy_to_lds(self._buffer, [place], to, at, size)
 
     def load(self, place: Index, size: int) -> ir.Value:
-        """Loads so many consecutive elements."""
         return load(self._buffer, [place], size, alignment=self.stored.element_bytes * size)
 
 

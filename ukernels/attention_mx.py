@@ -48,8 +48,6 @@ _BIAS = 127
 
 
 class MxAttention(Parameters):
-    """The kernel with these parameters."""
-
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         _Kernel(self, workgroup, given, threads).write()
 
@@ -69,8 +67,6 @@ class State(NamedTuple):
 
 
 class _Kernel:
-    """Writes the kernel."""
-
     def __init__(self, spec: MxAttention, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.threads = spec, threads
         self.qk, self.v, self.w = spec.elements

@@ -113,12 +113,10 @@ class Parameters(standing.Plain):
 
     @property
     def stored_steps(self) -> int:
-        """The number of steps whose scales are in memory."""
         return -(-self.stored_keys // STEP)
 
     @property
     def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
         causal = "_causal" if self.is_causal else f"_s{self.splits}" if self.splits > 1 else ""
         kinds = "_".join(f"f{element_format(kind).bits}" for kind in self.elements) + ("_linear" if self.offset else "")
         return f"mx_attention_{kinds}_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
@@ -152,7 +150,6 @@ class Parameters(standing.Plain):
 
     @property
     def staged(self) -> tuple[Staged, Staged]:
-        """The LDS staging of keys and values."""
         qk, v, weights = self.elements
         depths, value_bytes = -(-self.size // STEP), self.stored_keys * element_format(v).bits // 8
         keys = Staged(qk, STEP, depths, key_unit(weights), self.stored_keys, self.key_bytes, False, self.waves)

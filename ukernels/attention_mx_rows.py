@@ -69,7 +69,6 @@ class Staged:
 
     @property
     def fragment_bytes(self) -> int:
-        """The bytes of a fragment in a lane."""
         return MFMA.lane_bytes(self.element)
 
     @property
@@ -93,7 +92,6 @@ class Staged:
 
     @property
     def turns(self) -> int:
-        """The number of copies of each wave."""
         return -(-self.rows * self.row_bytes // (LANES * self.piece * self.waves))
 
     @property
@@ -151,7 +149,6 @@ class Rows:
         self._chunks = self._read_chunks() if staged.in_rows else []
 
     def copy(self, step: Index) -> None:
-        """Starts to copy rows of a step, and their scales."""
         list(self.copies(step))
 
     def copies(self, step: Index) -> Iterator[None]:
@@ -208,7 +205,6 @@ class Rows:
         return [partial(self._read, step, *each) for each in numbers]
 
     def _read(self, step: Index, fragment: int, depth: int) -> ir.Value:
-        """Reads a lane's bytes of a fragment of a step."""
         staged = self.staged
         slot, size = step % self._slots * staged.bytes, staged.fragment_bytes
         if staged.in_rows:

@@ -59,8 +59,6 @@ NONE: Iterator[None] = iter(())
 
 
 class Prefill(Parameters):
-    """The kernel with these parameters."""
-
     @property
     def brought(self) -> Mapping[str, ir.FunctionType]:
         return packed_functions() if self.packed else {}
@@ -70,8 +68,6 @@ class Prefill(Parameters):
 
 
 class _Prefill:
-    """Writes the kernel."""
-
     def __init__(self, spec: Prefill, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.threads = spec, threads
         lane = Lane(threads)
@@ -168,7 +164,6 @@ class _Prefill:
         self._store(state if spec.splits == 1 else self._combined(state))
 
     def _first_key(self, step: Index) -> Index:
-        """Returns the first key of a wave's step in a round."""
         return step * self.spec.span + self.part * STEP
 
     # Memory
@@ -201,7 +196,6 @@ class _Prefill:
         return found
 
     def _copy_keys(self) -> None:
-        """Begins to copy keys of the first rounds."""
         for ahead in range(self.spec.first_keys):
             self.keys.copy(self.begin + ahead)
 
@@ -327,7 +321,6 @@ class _Prefill:
     # Results
 
     def _rows(self) -> Index:
-        """Returns the number of results of each head."""
         return self.queries
 
     def _combined(self, state: Values) -> Values:

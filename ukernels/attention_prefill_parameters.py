@@ -67,7 +67,6 @@ class Parameters(Spec):
 
     @property
     def tile(self) -> int:
-        """The number of queries of a workgroup."""
         return self.waves // self.splits * ROWS
 
     @property
@@ -89,7 +88,6 @@ class Parameters(Spec):
 
     @property
     def staged(self) -> tuple[Staged, Staged]:
-        """The LDS staging of keys and of values of a round."""
         sizes = (self.size, 1), (self.value_size, ROWS // LANE)
         key, value = (Staged(size // LANE, together, self.waves, self.span) for size, together in sizes)
         return key, value
@@ -141,7 +139,6 @@ class Parameters(Spec):
 
     @property
     def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
         causal = "" if self.reach is None else "_causal"
         return f"mx_attention_prefill_m{self.tile}_d{self.size}{causal}_{builder.digest(self)}"
 
@@ -177,7 +174,6 @@ class Parameters(Spec):
 
     @property
     def blocks(self) -> int:
-        """The number of blocks of a value."""
         return self.value_size // BLOCK
 
     @property
@@ -194,6 +190,5 @@ class Parameters(Spec):
 
     @property
     def outputs(self) -> list[Stored]:
-        """The layout of the result."""
         sizes = None if self.heads is None else 1, self.known_heads, self.queries, self.value_size
         return [Stored(self.result, sizes, tuple(Subscript(axis, 1, None) for axis in "nhtv"))]

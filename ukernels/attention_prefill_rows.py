@@ -49,12 +49,10 @@ class Staged:
 
     @property
     def row(self) -> int:
-        """The elements of a row."""
         return self.chunks * LANE
 
     @property
     def turns(self) -> int:
-        """The number of copies of each wave."""
         return -(-self.rows * self.chunks // (LANES * self.waves))
 
     @property
@@ -106,7 +104,6 @@ class Rows(ABC):
         return builder.to_i32(row), (row * self._source.step + of_row).here
 
     def copy(self, round_: Index) -> None:
-        """Starts to copy a round."""
         exhaust(self.copies(round_))
 
     def copies(self, round_: Index) -> Iterator[None]:
@@ -188,6 +185,5 @@ def _read_transposed(source: ir.Value, at: Index) -> ir.Value:
 
 
 def exhaust(moves: Iterator[None]) -> None:
-    """Makes all of these moves."""
     for _ in moves:
         pass

@@ -88,7 +88,6 @@ class Quantised:
 
     @property
     def stored(self) -> tuple[int, int]:
-        """The bytes of elements and of scales."""
         blocks = self.heads * self.rows * self.blocks
         scales = self.workgroups * math.prod(self.unit) if self.neighbours else blocks
         return blocks * self.lane_bytes, scales
@@ -120,19 +119,16 @@ class Quantisers(standing.Plain):
     operands: tuple[Quantised, ...]
     functions: str
 
+    threads = _THREADS
+
     @property
     def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
         kinds = "_".join(f"f{8 * each.lane_bytes // BLOCK}" for each in self.operands)
         return f"mx_attention_quantise_{kinds}_{builder.digest(self)}"
 
     @property
     def workgroups(self) -> int:
         return sum(each.workgroups for each in self.operands)
-
-    @property
-    def threads(self) -> int:
-        return _THREADS
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:

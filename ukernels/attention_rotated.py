@@ -59,7 +59,6 @@ class RotatedDecode(standing.Kernel):
 
     @property
     def caches(self) -> list[Stored]:
-        """The first results: keys and values, and then their scales, if they have any."""
         return self.attention.caches
 
     @property
@@ -196,7 +195,6 @@ class _NewRow:
         builder.write_lds(value, to, item + first)
 
     def _each(self, values: Values, count: int, write: Callable[[ir.Value, Index], None]) -> None:
-        """Writes a thread's elements of so many."""
         items = builder.shared_out(count, self._thread, self._spec.threads)
         for value, (item, is_there) in zip(values, items, strict=True):
             with nullcontext() if is_there is None else builder.when(is_there):

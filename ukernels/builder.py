@@ -151,7 +151,6 @@ def _leaves(tree: Any) -> Iterator[ir.Value]:
 
 
 def _formed(tree: Any, values: Iterator[ir.Value]) -> Any:
-    """Returns values in the form of `tree`."""
     if isinstance(tree, dict):
         return {key: _formed(each, values) for key, each in tree.items()}
     return next(values) if isinstance(tree, ir.Value) else [_formed(each, values) for each in tree]
@@ -302,7 +301,6 @@ def whole(source: ir.Value) -> tuple[ir.Value, Index]:
 
 
 def lds(size: int, element: str = "i8") -> ir.Value:
-    """Allocates LDS for so many elements."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
     return memref.AllocOp(ir.MemRefType.get([size], ir.Type.parse(element), memory_space=space), [], []).result
 
@@ -396,7 +394,6 @@ def wait_mfma() -> None:
 
 
 def _dwords(value: ir.Value) -> ir.Value:
-    """Returns a vector as one of i32."""
     kind = ir.VectorType(value.type)
     name = str(kind.element_type)
     bits = 8 if name == E8M0.mlir_type else element_format(name).bits

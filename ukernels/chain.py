@@ -148,8 +148,6 @@ class Chain(standing.Digested):
 
 @dataclass(frozen=True)
 class Memory:
-    """A flat tensor in LDS."""
-
     buffer: ir.Value
     sizes: Sequence[int]
 
@@ -247,7 +245,6 @@ class Writing:
         self.kept: dict[ir.Value, Memory] = {}
 
     def write(self, threads: Threads) -> None:
-        """Writes the kernel."""
         self._compute()
         threads.store_each(*map(self._stored, self.chain.values, self.chain.results))
 

@@ -121,7 +121,6 @@ def _ops(op: ir.Operation) -> list[ir.Operation]:
 
 
 def _read(argument: ir.Value, memory: Memory) -> None:
-    """Reads LDS wherever a kernel reads an operand."""
     for use in list(argument.uses):
         op = use.owner.operation
         if op.name == "tensor.extract":

@@ -132,7 +132,6 @@ def _pair(x: ir.Value, at: int) -> list[ir.Value]:
 
 
 def slice_of(x: ir.Value, at: int, size: int) -> ir.Value:
-    """Returns so many elements of a vector from `at`."""
     result, i64 = ir.VectorType.get([size], ir.VectorType(x.type).element_type), ir.IntegerType.get_signless(64)
     arrays = (ir.ArrayAttr.get([ir.IntegerAttr.get(i64, value)]) for value in (at, size, 1))
     return vector.ExtractStridedSliceOp(result, x, *arrays).result

@@ -53,12 +53,9 @@ def layout_of(m: int, n: int, k: int = 1, waves: int = 1, parts: int = 1) -> Dat
 class Tile(family.Tile):
     """A tile of this kind. Two workgroups share a compute unit."""
 
-    @property
-    def waves_per_simd(self) -> int:
-        return 2
+    waves_per_simd = 2
 
     def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
-        """Returns the bytes of LDS for the stages of LHS."""
         return _STAGES * self.fragments[LHS] * self.layout.intrinsics_k * LANES * MFMA.lane_bytes(elements[LHS])
 
 
@@ -107,13 +104,11 @@ class Tiled(Direct):
         return KTile(*(select(is_there, tile, beyond) for beyond in self._beyond))
 
     def load_scales(self, tile: KTile, part: Index | int) -> ir.Value:
-        """Loads a lane's scales of a part."""
         at = self._scales_from + part * (LANES * self.fragments)
         place = in_tile(self._scale_source, Index.of(0), tile.scales, at)
         return builder.load(self._scale_source, place, self.fragments)
 
     def load(self, tile: KTile, fragment: Index | int) -> Values:
-        """Loads a lane's pieces of a fragment."""
         return self.pieces(0, tile.elements, fragment * self._fragment_bytes)
 
     def factor(self, pieces: Values, scales: ir.Value, number: int) -> Factor:
@@ -153,7 +148,6 @@ class _Staged(Tiled):
         builder.async_group()
 
     def read(self, stage: Index | int, fragment: int) -> ir.Value:
-        """Reads a fragment of a K tile."""
         first = stage * self._stage_bytes + fragment * self._fragment_bytes + self._read
         return read_fragment(self._ring, first, self._fragment_bytes, self._pieces)
 
@@ -168,8 +162,6 @@ _PRIORITY = 3
 
 
 class DataTiled(Kernel):
-    """Writes the kernel of an instance."""
-
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.steps, (self.rows, self.columns) = self.layout.intrinsics_k, instance.tile.fragments
@@ -214,7 +206,6 @@ class DataTiled(Kernel):
         return [*(self.a.load_scales(a, part) for part in range(self.a.parts)), self.b.load_scales(b, self.wave)]
 
     def _load(self, tile: KTile, number: int) -> Values:
-        """Loads one of the wave's fragments of B."""
         return self.b.load(tile, self.wave * self.b.fragments + number)
 
     # Main loop

@@ -71,8 +71,6 @@ class Instance(family.Instance):
 
 
 class DualPacked(Multistage):
-    """Writes the kernel of an instance."""
-
     prefix, operands, results = "mx_dual_", "packed_pair", len(BOTH)
 
 

@@ -82,7 +82,6 @@ class Elementwise(standing.Kernel):
 
     @property
     def parts(self) -> list[list[int]]:
-        """The shape of a workgroup's part of each result."""
         return [[1 if i in self.dims else size for i, size in enumerate(each.shape)] for each in self.made]
 
     @property
@@ -117,7 +116,6 @@ class Elementwise(standing.Kernel):
         threads.keep(outs)
 
     def _of_workgroup(self, workgroup: Index) -> dict[int, Index]:
-        """Returns the subscripts of a workgroup's part."""
         found = dict[int, Index]()
         for i in reversed(self.dims):
             is_outermost = i == self.dims[0]

@@ -69,17 +69,14 @@ class Tile:
 
     @property
     def lhs_row_major(self) -> bool:
-        """Whether LHS is read row-major, as it is stored."""
         return self.waves.lhs_row_major
 
     @property
     def max_m(self) -> int | None:
-        """The largest M that it is for."""
         return None if self.waves.lhs_rows == INNER_ROWS else self.waves.lhs_rows
 
     @property
     def threads(self) -> int:
-        """The number of threads of a workgroup."""
         return self.layout.threads // self.layout.subgroups_m * self.waves.count
 
     @property
@@ -92,7 +89,6 @@ class Tile:
         return {"amdgpu-waves-per-eu": str(self.waves_per_simd)}
 
     def fits(self, elements: tuple[str, str]) -> bool:
-        """Returns whether it is for these elements."""
         return tuple(element_format(kind).bits for kind in elements) in self.bits
 
     def lds_bytes(self, elements: tuple[str, str], target: Target) -> int:
@@ -109,7 +105,6 @@ class Tile:
 
     @property
     def pattern(self) -> str:
-        """The pattern of its instances' names."""
         m, n, k = self.layout.workgroup_tile
         suffix = "_single_wave" * (self.threads == LANES)
         suffix += f"_row_major_{'ab'[self.for_rhs]}" * self.lhs_row_major
@@ -153,7 +148,6 @@ class Instance:
 
     @property
     def path(self) -> Path:
-        """The file of its code."""
         return Path(inspect.getfile(self.kernel))
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
@@ -161,7 +155,6 @@ class Instance:
         return argument_types(self.layout, self.elements)
 
     def lds_bytes(self, target: Target) -> int:
-        """Returns the bytes of LDS of a workgroup."""
         return self.tile.lds_bytes(self.elements, target)
 
     def missing(self, target: Target) -> str:
@@ -169,7 +162,6 @@ class Instance:
         return target.lacks_instruction(self.layout.intrinsic, self.types)
 
     def objection(self, target: Target) -> str:
-        """Returns why a GPU cannot run it; "" if it can."""
         if reason := self.missing(target) or self.tile.objection(self.elements, target):
             return reason
         taken, room = self.lds_bytes(target), target.lds_bytes // self.tile.waves.occupancy
@@ -186,7 +178,6 @@ class Instance:
 
     @property
     def rule(self) -> dict[str, Any]:
-        """Returns the entries of `mxcomp.ukernel`."""
         k_tile = self.layout.tile[2]
         k = {"div": BLOCK} | ({"odd": k_tile, "max": _MOST_HALF_K} if self.tile.is_half else {})
         if self.tile.lhs_row_major:  # with a single K tile the largest spills registers
@@ -228,7 +219,6 @@ class Kernel:
         self.instance, self.layout = instance, instance.layout
 
     def function(self) -> ir.Operation:
-        """Returns the function, in no module."""
         types = self.instance.arguments()
         results = types[-self.results :]
         function = builder.function(self.instance.name, types, *results)
@@ -274,5 +264,4 @@ class Kernel:
         raise NotImplementedError
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        """Stores the accumulators."""
         raise NotImplementedError

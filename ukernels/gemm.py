@@ -64,8 +64,6 @@ class Tile(family.Tile):
 
 
 class Gemm(Kernel):
-    """Writes the kernel of an instance."""
-
     operand: type[Operand] = Operand
     row_major: type[Operand] = RowMajor
     """The classes that copy and read operands in inner tiles, and row-major ones."""
@@ -93,7 +91,6 @@ class Gemm(Kernel):
         self._stage()
 
     def _stage(self) -> None:
-        """Allocates LDS."""
         for x in self.sides:
             x.stage()
         for x in self.sides:

@@ -45,9 +45,7 @@ class Instance(family.Instance):
     kernel: type[FewRows | ManyRows]
     plain: family.Instance
 
-    @property
-    def prefix(self) -> str:
-        return "mx_packed_hidden_"
+    prefix = "mx_packed_hidden_"
 
     def covers(self, problem: Problem) -> bool:
         """Returns whether it computes problems alike two at a time."""
@@ -86,7 +84,6 @@ class Hidden(standing.Plain):
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        """The types of operands: bytes of elements and scales of LHS, gate and up."""
         return [
             build.tensor_type([None if tiles is None else tiles * prod(tile)], "i8") for tiles, *tile in self._shapes
         ]
@@ -103,7 +100,6 @@ class Hidden(standing.Plain):
 
     @property
     def results(self) -> list[ir.RankedTensorType]:
-        """The types of elements and scales."""
         sizes = {**self._sizes, "tile": self.tiles[0]}
         return [build.tensor_type([sizes[name] for name in dims], "i8") for dims in _DIMS]
 

@@ -55,8 +55,6 @@ kinds."""
 
 @dataclass(frozen=True)
 class Tile(gemm.Tile):
-    """A tile of this kind."""
-
     least_stages: ClassVar[int] = _LEAST_STAGES
 
     @property
@@ -69,7 +67,6 @@ class Tile(gemm.Tile):
         return super().llvm_func_attrs | {"amdgpu-unroll-threshold": "20000"}
 
     def staging(self, elements: tuple[str, str], target: Target) -> tuple[Staging, Staging]:
-        """Returns the LDS staging of LHS and RHS."""
         sides = self.unstaged(elements)
         stages = min(_MOST_STAGES, stages_in(sides, 1, target.lds_bytes))
         lhs, rhs = (replace(each, stages=stages, scale_slots=1) for each in sides)
@@ -174,8 +171,6 @@ class _Halved(Operand):
         return [items()] * (is_new + len(part) * len(starts))
 
     def scale_reads(self, half: int, to: dict[int, ir.Value]) -> list[Item]:
-        """Reads the scales of a half."""
-
         def items() -> Item:
             for number in self.halves[half]:
                 to[number] = self.scales(number, 0)
@@ -211,7 +206,6 @@ class _Halved(Operand):
         return self._asked(self._memory, (start, place), further, self._copied, pieces.size)
 
     def scale_copies(self, tile: Later) -> list[Item]:
-        """Starts the copy of the scales of a K tile."""
         staging, size = self.staging, LANES * COPIED_SCALES
 
         def start() -> Index:

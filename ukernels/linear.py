@@ -89,7 +89,7 @@ class Linear(standing.Plain):
     residual: bool = False
     norm: Norm | None = None
 
-    along = (1,)
+    along, threads = (1,), _WAVES * LANES
 
     @property
     def matrices(self) -> tuple[int, ...]:
@@ -107,7 +107,6 @@ class Linear(standing.Plain):
 
     @property
     def objection(self) -> str:
-        """Returns why there is no such kernel; "" if there is."""
         if self.rows > MOST_ROWS:
             return f"{self.rows} rows are more than {MOST_ROWS}"
         if not self._takes(COLUMNS):
@@ -153,12 +152,7 @@ class Linear(standing.Plain):
 
     @property
     def width(self) -> int:
-        """The number of columns of a workgroup."""
         return self.wide * self.each
-
-    @property
-    def threads(self) -> int:
-        return _WAVES * LANES
 
     @property
     def results(self) -> list[ir.RankedTensorType]:
@@ -200,8 +194,6 @@ _SHAPE = COLUMNS, COLUMNS, DEPTH
 
 
 class _Writing:
-    """Writes the kernel."""
-
     def __init__(self, spec: Linear, workgroup: Index, given: Values, threads: Threads) -> None:
         self.spec, self.workgroup, self.threads = spec, workgroup, threads
         self.first = (workgroup * spec.width).here
@@ -264,7 +256,6 @@ class _Writing:
 
     @property
     def _fragments(self) -> int:
-        """The number of fragments of a step that a wave loads."""
         return sum(self.spec.fragments)
 
     def _loaded_of(self, first: Index, count: int, matrix: int) -> Values:
@@ -330,7 +321,6 @@ class _Writing:
         self.threads.store_each(([value], [1, 1, VALUES], place), *self._kept())
 
     def _kept(self) -> list[builder.Part]:
-        """Returns a thread's part of normalised rows, where they are a result."""
         return []
 
     def _bias(self, matrix: int, column: Index) -> ir.Value:
@@ -394,7 +384,6 @@ class _Normalising(_Writing):
 
 
 def _words(value: ir.Value) -> ir.Value:
-    """Returns a vector's bits in words."""
     kind = ir.VectorType(value.type)
     return builder.bitcast(value, "i32", kind.shape[0] * kind.element_type.width // 32)
 

@@ -35,8 +35,6 @@ _HALF_SLOTS = 4
 
 @dataclass(frozen=True)
 class Tile(gemm.Tile):
-    """A tile of this kind."""
-
     joinable: ClassVar[tuple[int, ...]] = (16, 32)
     """The bytes of a fragment in a lane for which two may be joined: a lane reads 16 bytes at a time, and 6-bit
     fragments of one and a half would conflict on banks."""
@@ -118,8 +116,6 @@ found by replays. Later reads occupy registers for less time."""
 
 
 class Multistage(Gemm):
-    """Writes the kernel of an instance."""
-
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.meet, self.shares_cu = self.waves.meet, self.waves.occupancy > 1

@@ -49,7 +49,6 @@ class NormalisedRows(standing.Plain):
 
     @property
     def tiles(self) -> int:
-        """The number of K tiles."""
         return -(-self.blocks // (STEPS * BLOCKS))
 
     @property
@@ -75,7 +74,6 @@ class NormalisedRows(standing.Plain):
 
     @property
     def results(self) -> list[ir.RankedTensorType]:
-        """The types of elements and of scales."""
         return row_types([self.inner_tiles] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, INNER_ROWS)
 
     def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
@@ -87,8 +85,6 @@ class NormalisedRows(standing.Plain):
 
 
 class _Row:
-    """Writes what a thread does for a row."""
-
     def __init__(
         self, spec: NormalisedRows, row: Index, is_row: ir.Value, thread: Index, buffers: Values, sums: Values
     ) -> None:
@@ -111,7 +107,6 @@ class _Row:
         return found
 
     def stored(self, outs: Values) -> Values:
-        """Returns results with a thread's blocks."""
         totals: Values = []
         for stage, parts in enumerate(self.sums):
             totals.append(self._total(stage, parts, totals))

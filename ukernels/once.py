@@ -68,7 +68,6 @@ class Instance(quantising.Instance):
 
     @property
     def most(self) -> int:
-        """The largest number of blocks of all rows for which LDS has room."""
         return self.kernel.most
 
     @property
@@ -87,7 +86,6 @@ class Instance(quantising.Instance):
 
 
 def normalising(instance: Instance, sums: int, vectors: tuple[int, ...]) -> Instance:
-    """Returns the instance with a norm in front of it."""
     return replace(instance, kernel=Normalising, sums=sums, vectors=vectors)
 
 
@@ -125,7 +123,6 @@ class Blocks(InFlight):
         builder.write_lds(byte, self._scales, self._scale_place(tile, group, row) + step)
 
     def scales(self, tile: Index) -> Values:
-        """Reads a lane's scales of a K tile."""
         place = self._scale_place(tile, self._group, self._row)
         return [builder.padded(builder.read_lds(self._scales, place, self.steps), SCALE_VECTOR)]
 
@@ -192,7 +189,6 @@ class Once(quantising.FlatStream):
         """Sums up rows, where there is a norm."""
 
     def _compute(self, parts: Parts) -> None:
-        """Quantises all blocks."""
         for entry, words in parts:
             with when(entry < self.entries):
                 self._quantise(entry, words)
@@ -202,7 +198,6 @@ class Once(quantising.FlatStream):
         return entry % self.padded, (entry // self.padded).here
 
     def _load(self, entry: Index, is_entry: ir.Value | None = None) -> Values:
-        """Loads a lane's quarter of a block."""
         block, row = self._at(entry)
         there = self._there(block, row.times(self.blocks) + block, is_entry, self.words)
         return [builder.load(self.x, [there, word], _LOAD) for word in self._words_of_lane(self.words)]

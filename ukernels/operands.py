@@ -65,17 +65,14 @@ class Staging:
 
     @property
     def copies(self) -> int:
-        """The number of copies by waves of a step."""
         return self.fragments * self.pieces.count
 
     @property
     def copy_turns(self) -> int:
-        """The number of copies by each wave."""
         return -(-self.copies // self.waves)
 
     @property
     def scale_copies(self) -> int:
-        """The number of copies by waves of the scales of a K tile."""
         return self.fragments * self.steps // COPIED_SCALES
 
     @property
@@ -148,11 +145,9 @@ class Operand:
         return packed_buffer(elements, self._k_tiles)
 
     def stage(self) -> None:
-        """Allocates LDS for elements."""
         self._ring = builder.lds(self.staging.ring_bytes)
 
     def stage_scales(self) -> None:
-        """Allocates LDS for scales."""
         self._scale_tiles = builder.lds(self.staging.scale_ring_bytes)
 
     def distribute(self, wave: Index, lane: Index, first: Index) -> None:
@@ -191,7 +186,6 @@ class Operand:
             builder.copy_to_lds(self._source, source, self._ring, place, pieces.size)
 
     def copy_scales(self, tile: Index, slot: Index | int) -> None:
-        """Starts the copy of the scales of a K tile to a slot."""
         staging, scale_pieces = self.staging, -(-self.staging.steps // COPIED_SCALES)
         for number, is_real in self._shared_out(staging.scale_copies):
             real, place_of, real_tile = self._real(is_real, number, staging.scale_copies, tile)
@@ -235,7 +229,6 @@ class Operand:
 
     @property
     def _tile_bytes(self) -> int:
-        """The distance of K tiles in bytes."""
         return self.staging.steps * self.staging.inner_tile_stride
 
     def _copied_by(self, lane: Index) -> Index:
@@ -269,7 +262,6 @@ class Operand:
 
     @property
     def _fragment_stride(self) -> Index:
-        """The distance of inner tiles in bytes."""
         return self._k_tiles * self._tile_bytes
 
 

@@ -85,7 +85,6 @@ class Instance(family.Instance):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The types of activations."""
         return tuple(source for source, bits in SOURCE_BITS.items() if bits == self.bits)
 
     def missing(self, target: Target) -> str:
@@ -153,7 +152,6 @@ class Activations(InFlight):
         self.rows = all_blocks // blocks
 
     def distribute(self, lane: Index) -> None:
-        """Sets a lane's row of each inner tile."""
         self._group, row = (lane // INNER_ROWS).here, lane % INNER_ROWS
         rows = [(row + inner_tile * INNER_ROWS).here for inner_tile in range(self.inner_tiles)]
         self._rows = [(row.times(self._blocks), select(row < self.rows, self._blocks, 0)) for row in rows]
@@ -167,7 +165,6 @@ class Activations(InFlight):
         ]
 
     def _load(self, row: tuple[Index, Index], block: Index, words: Sequence[Index]) -> Values:
-        """Loads pieces of a block of a row."""
         start, blocks = row
         there = select(block < blocks, start + block, BEYOND // (self._words * _WORD_BITS // 8))
         return [builder.load(self._source, [there, word], _LOAD) for word in words]

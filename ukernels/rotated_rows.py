@@ -40,6 +40,8 @@ class RotatedRows(Rows):
     taken: tuple[ir.RankedTensorType, ...] = ()
     elements: tuple[Element, ...] = ()
 
+    divided = ()
+
     @property
     def name(self) -> str:
         return f"mx_write_rotated_rows_d{self.size}_{self.other}" + (f"_{self.format}" if self.format else "")
@@ -60,12 +62,7 @@ class RotatedRows(Rows):
     def along(self) -> list[tuple[int, ...]]:
         return [*super().along, (0,)]
 
-    @property
-    def divided(self) -> list[int]:
-        return []
-
     def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
-        """Returns results with a thread's elements."""
         *taken, table = buffers
         *caches, other = outs
         *rows, of_other = self.elements

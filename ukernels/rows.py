@@ -72,7 +72,6 @@ class Rows(standing.Kernel):
 
     @property
     def name(self) -> str:
-        """The name of the kernel: its purpose, and a digest of all parameters."""
         return f"mx_write_rows_r{self.rows}_d{self.size}_{builder.digest(self)}"
 
     @property
@@ -114,7 +113,6 @@ class Rows(standing.Kernel):
 
     @property
     def results(self) -> list[ir.RankedTensorType]:
-        """The types of caches."""
         return [build.tensor_type([self.groups, self.length, *each], kind) for *each, kind in self.stored] * self.caches
 
     @property
@@ -122,7 +120,7 @@ class Rows(standing.Kernel):
         return [()] * self.in_place
 
     @property
-    def divided(self) -> list[int]:
+    def divided(self) -> Sequence[int]:
         return [self.shared] * self.caches
 
     @property

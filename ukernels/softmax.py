@@ -78,12 +78,10 @@ def tree(combine: Combining, values: Sequence[ir.Value]) -> ir.Value:
 
 
 def number(value: float) -> ir.Value:
-    """Returns a constant f32."""
     return arith.ConstantOp(ir.F32Type.get(), value).result
 
 
 def splat(value: ir.Value, size: int) -> ir.Value:
-    """Returns a vector of equal values."""
     return vector.BroadcastOp(ir.VectorType.get([size], value.type), value).result
 
 

@@ -67,8 +67,6 @@ _SUM_BYTES = 4
 
 @dataclass(frozen=True)
 class Tile(family.Tile):
-    """A tile of this kind."""
-
     def fits(self, elements: tuple[str, str], registers: int = REGISTERS) -> bool:
         """Returns whether it is for these elements, and a wave's registers have room for the data in flight.
 
@@ -170,8 +168,6 @@ class Streamed(Direct, InFlight):
 
 
 class Stream(Kernel):
-    """Writes the kernel of an instance."""
-
     weights: type[Streamed] = Streamed
     window: Window | None = None
 
@@ -202,7 +198,6 @@ class Stream(Kernel):
         self.parts = [builder.lds(self.waves * self._part, "f32") for _ in range(results)]
 
     def _operands(self, *given: ir.Value) -> None:
-        """Sets up A, and each B."""
         self.k_tiles, (lhs, *each_rhs) = Index.of(build.dim(given[LHS], 2)), self._pairs(*given)
         a = self._operand(LHS, lhs, self.instance.tile.max_m)
         self.streamed: tuple[InFlight, ...] = *(self._operand(RHS, rhs) for rhs in each_rhs), a  # in order of loading
@@ -261,7 +256,6 @@ class Stream(Kernel):
         return [acc, *after]
 
     def _multiply(self, step: int, flights: Sequence[Flight], acc: Values) -> None:
-        """Adds the product of a step."""
         for number, pair in enumerate(product(*self._factors(step, flights))):
             acc[number] = builder.scaled_mfma(self.layout.shape, *self._ordered(*pair), acc[number])
 
@@ -326,7 +320,6 @@ class Stream(Kernel):
 
     @property
     def _part(self) -> int:
-        """Returns values of a wave's part."""
         return prod(self.inner_tiles) * LANES * VALUES
 
 

@@ -67,7 +67,6 @@ class Kernel(ABC):
 
     @property
     def llvm_func_attrs(self) -> Mapping[str, str]:
-        """Attributes of the function for LLVM."""
         return {}
 
     @property

@@ -35,9 +35,7 @@ _OF_LANE = BLOCK // once.PARTS
 class Instance(once.Instance):
     """A member: the tile and the types of an instance of `split_k.py`; `bits` are always `BITS`."""
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        return tuple(quantising.SOURCE_BITS)
+    sources = tuple(quantising.SOURCE_BITS)
 
     @property
     def rule(self) -> dict[str, Any]:

@@ -70,7 +70,6 @@ class Weights:
 
     @property
     def types(self) -> list[ir.RankedTensorType]:
-        """The types of elements and of scales."""
         return [build.tensor_type([inner_tiles * k_tiles * size], "i8") for inner_tiles, k_tiles, size in self._shapes]
 
     @property
@@ -141,7 +140,6 @@ class _Experts(standing.Digested):
 
     @property
     def taken(self) -> ir.RankedTensorType:
-        """The type of the LHS."""
         raise NotImplementedError
 
     @property
@@ -310,7 +308,6 @@ class Down(_Experts):
 
     @property
     def waves(self) -> int:
-        """The waves of each expert."""
         return _waves(self.weights.k_tiles, MOST_WAVES // self.chosen)
 
     @property
@@ -397,7 +394,6 @@ class Down(_Experts):
 
 
 def _flight(operand: InFlight, tile: Index) -> Flight:
-    """Returns scales and steps of a K tile."""
     scales = operand.scales(tile)
     flight = [scales, *(operand.step(tile, step) for step in range(STEPS))]
     sched_barrier()

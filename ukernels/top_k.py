@@ -58,12 +58,10 @@ class TopK:
 
     @property
     def size(self) -> int:
-        """The number of elements of a row."""
         return build.static_sizes(self.source)[-1] or 0
 
     @property
     def count(self) -> int:
-        """The number of elements that are chosen."""
         return build.static_sizes(self.place.results[0])[-1] or 0
 
     @property
