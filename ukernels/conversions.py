@@ -15,6 +15,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl, vector
 
 from mxcomp.layout.inner_tiles import BLOCK
+from mxcomp.mlir.index import i32, i32_type
+from mxcomp.mlir.vectors import bitcast, element, from_elements
 
 _PAIR, _SIX_BIT_WORDS = 2, 6
 _MANTISSA_BITS = 23
@@ -34,17 +36,12 @@ class Conversion:
 
     def word(self, pairs: list[list[ir.Value]], scale: ir.Value, before: ir.Value | None = None) -> ir.Value:
         """Returns a register of elements, written over `before`, of which nothing is left; by default over zero."""
-        i32 = ir.IntegerType.get_signless(32)
-        halves = ir.VectorType.get([2], ir.IntegerType.get_signless(16))
-        zero = arith.ConstantOp(i32, 0).result if before is None else before
-        if not self.in_halves:
-            for turn, pair in enumerate(pairs):
-                zero = self.op(i32, zero, *pair, scale, turn).result
-            return zero
-        value = vector.BitCastOp(halves, vector.FromElementsOp(ir.VectorType.get([1], i32), [zero]).result).result
+        value = i32(0) if before is None else before
+        if self.in_halves:
+            value = bitcast(from_elements([value]), "i16", _PAIR)
         for turn, pair in enumerate(pairs):
-            value = self.op(halves, value, *pair, scale, bool(turn)).result
-        return vector.ExtractOp(vector.BitCastOp(ir.VectorType.get([1], i32), value).result, [], [0]).result
+            value = self.op(value.type, value, *pair, scale, bool(turn) if self.in_halves else turn).result
+        return element(bitcast(value, "i32", 1), 0) if self.in_halves else value
 
 
 CONVERSIONS = {
@@ -96,39 +93,32 @@ EXTENSIONS = {
 """The instructions that convert elements, by their MLIR types and those of values."""
 
 
-def extended(words: ir.Value, scale: ir.Value, element: str, kind: str) -> ir.Value:
+def extended(words: ir.Value, scale: ir.Value, format_: str, kind: str) -> ir.Value:
     """Returns the elements in a vector of i32 registers times a scale, an f32, as a vector of bf16 or f16."""
-    one = ir.VectorType.get([1], ir.IntegerType.get_signless(32))
-    registers = [
-        vector.ExtractOp(vector.BitCastOp(one, pair).result, [], [0]).result
-        for i in range(ir.VectorType(words.type).shape[0])
-        for pair in EXTENSIONS[element, kind].pairs(vector.ExtractOp(words, [], [i]).result, scale, kind)
-    ]
-    together = vector.FromElementsOp(ir.VectorType.get([len(registers)], one.element_type), registers).result
-    return vector.BitCastOp(ir.VectorType.get([_PAIR * len(registers)], ir.Type.parse(kind)), together).result
+    extension, count = EXTENSIONS[format_, kind], ir.VectorType(words.type).shape[0]
+    pairs = (pair for i in range(count) for pair in extension.pairs(element(words, i), scale, kind))
+    registers = [element(bitcast(pair, "i32", 1), 0) for pair in pairs]
+    return bitcast(from_elements(registers), kind, _PAIR * len(registers))
 
 
-def converted(x: ir.Value, scale: ir.Value, element: str) -> ir.Value:
+def converted(x: ir.Value, scale: ir.Value, format_: str) -> ir.Value:
     """Returns a block of 32 values divided by an f8E8M0FNU scale, as elements in a vector of i32 registers."""
-    kind, i32 = ir.VectorType(x.type).element_type, ir.IntegerType.get_signless(32)
+    kind = ir.VectorType(x.type).element_type
     divisor = exponent(arith.BitcastOp(ir.IntegerType.get_signless(8), scale).result)
-    if (whole := WHOLE.get((element, str(kind)))) is not None:
+    if (whole := WHOLE.get((format_, str(kind)))) is not None:
         turns = [ir.DenseI64ArrayAttr.get(range(first, BLOCK, _PAIR)) for first in range(_PAIR)]
         given = [vector.ShuffleOp(x, x, turn).result for turn in turns] if isinstance(kind, ir.F32Type) else [x]
-        return whole(ir.VectorType.get([_SIX_BIT_WORDS], i32), *given, divisor).result
-    conversion = CONVERSIONS[element, str(kind)]
-    count = BLOCK // (_PAIR * conversion.turns)
-    pairs = [_pair(x, _PAIR * i) for i in range(BLOCK // _PAIR)]
-    words = [conversion.word(pairs[conversion.turns * i :][: conversion.turns], divisor) for i in range(count)]
-    return vector.FromElementsOp(ir.VectorType.get([count], i32), words).result
+        return whole(ir.VectorType.get([_SIX_BIT_WORDS], i32_type()), *given, divisor).result
+    conversion = CONVERSIONS[format_, str(kind)]
+    pairs = [_pair(x, first) for first in range(0, BLOCK, _PAIR)]
+    runs = (pairs[first : first + conversion.turns] for first in range(0, len(pairs), conversion.turns))
+    return from_elements([conversion.word(run, divisor) for run in runs])
 
 
 def _pair(x: ir.Value, at: int) -> list[ir.Value]:
     """Returns two values from `at`, as an instruction takes them: separate f32, others in a register."""
     kind = ir.VectorType(x.type).element_type
-    if isinstance(kind, ir.F32Type):
-        return [vector.ExtractOp(x, [], [at + i]).result for i in range(_PAIR)]
-    return [slice_of(x, at, _PAIR)]
+    return [element(x, at + i) for i in range(_PAIR)] if isinstance(kind, ir.F32Type) else [slice_of(x, at, _PAIR)]
 
 
 def slice_of(x: ir.Value, at: int, size: int) -> ir.Value:
@@ -139,7 +129,5 @@ def slice_of(x: ir.Value, at: int, size: int) -> ir.Value:
 
 def exponent(scale: ir.Value) -> ir.Value:
     """Returns an f32 with the exponent of a scale, given as a byte or i32: the instructions use only the exponent."""
-    i32 = ir.IntegerType.get_signless(32)
-    code = scale if scale.type == i32 else arith.ExtUIOp(i32, scale).result
-    bits = arith.ShLIOp(code, arith.ConstantOp(i32, _MANTISSA_BITS).result).result
-    return arith.BitcastOp(ir.F32Type.get(), bits).result
+    code = scale if scale.type == i32_type() else arith.ExtUIOp(i32_type(), scale).result
+    return arith.BitcastOp(ir.F32Type.get(), arith.ShLIOp(code, i32(_MANTISSA_BITS)).result).result
