@@ -17,6 +17,7 @@ from typing import NamedTuple
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
 
+from mxcomp.mlir import scalars as s
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.attention_memory import LANE, Operand, Spec
 from mxcomp.ukernels.builder import Index, Values, element, mfma, part, select
@@ -43,9 +44,7 @@ class Others:
         counted. `size`: of a fragment."""
         high, power = number(LOWEST), number(0.0)
         if self._sink is not None:
-            sink = element(self._sink.load(self._sink.place(n=head), 1), 0)
-            f32 = ir.F32Type.get()
-            sink = sink if sink.type == f32 else arith.ExtFOp(f32, sink).result
+            sink = s.widened(element(self._sink.load(self._sink.place(n=head), 1), 0))
             high = largest(high, arith.MulFOp(sink, number(math.log2(math.e))).result)
             power = chosen(is_counted, 1.0, 0.0)
         return State(high, power, [builder.f32_zeros(size) for _ in range(fragments)])
@@ -145,9 +144,7 @@ def _capped(score: ir.Value, cap: float) -> ir.Value:
 
 def masked_by(mask: ir.Value, found: Values) -> Values:
     """Returns scores with eight numbers added, times log2(e)."""
-    kind = ir.VectorType.get([LANE], ir.F32Type.get())
-    wide = mask if mask.type == kind else arith.ExtFOp(kind, mask).result
-    more = arith.MulFOp(wide, splat(number(math.log2(math.e)), LANE)).result
+    more = arith.MulFOp(widened(mask), splat(number(math.log2(math.e)), LANE)).result
     return [added(score, element(more, i)) for i, score in enumerate(found)]
 
 
@@ -177,9 +174,7 @@ class State(NamedTuple):
 
     def plus(self, values: Values, powers: Values, type_: str) -> State:
         """Adds values of eight keys, weighted by their powers."""
-        kind = ir.VectorType.get([LANE], ir.Type.parse(type_))
-        factor = arith.TruncFOp(kind, builder.from_elements(powers)).result
-        shape = (COLUMNS, COLUMNS, DEPTH)
+        factor, shape = rounded(builder.from_elements(powers), type_), (COLUMNS, COLUMNS, DEPTH)
         sums = [mfma(shape, value, factor, each) for value, each in zip(values, self.sums, strict=True)]
         return State(self.high, self.power, sums)
 

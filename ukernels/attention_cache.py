@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, vector
+from iree.compiler.dialects import arith
 
 from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.ukernels import builder
@@ -96,8 +96,7 @@ class Cache:
 def _words(loaded: ir.Value) -> ir.Value:
     """Returns bytes as a vector of i32: LLVM would carry single bytes."""
     count = ir.VectorType(loaded.type).shape[0]
-    i32 = ir.IntegerType.get_signless(32)
     if count % 4 == 0:
-        return vector.BitCastOp(ir.VectorType.get([count // 4], i32), loaded).result
+        return builder.words(loaded)
     whole = element(builder.bitcast(loaded, f"i{8 * count}", 1), 0)
-    return builder.from_elements([arith.ExtUIOp(i32, whole).result])
+    return builder.from_elements([arith.ExtUIOp(builder.i32_type(), whole).result])

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, vector
+from iree.compiler.dialects import arith
 
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State
@@ -339,11 +339,11 @@ class _Packed(_Whole):
     def _finish(self) -> None:
         """Stores blocks, of which each lane of a quad makes a quarter."""
         spec, outs = self.spec, self.threads.outs
-        chunks, words = spec.rows * spec.value_size // _CHUNK, ir.VectorType.get([_CHUNK // 2], builder.i32_type())
+        chunks = spec.rows * spec.value_size // _CHUNK
         for first in range(0, chunks, spec.threads):
             chunk = (self.threads.number + first).here
             there = chunk if first + spec.threads <= chunks else select(chunk < chunks, chunk, 0).here
-            own = vector.BitCastOp(words, self._combined(there)).result
+            own = builder.words(self._combined(there))
             is_stored = builder.both(chunk < chunks, self.threads.number % _QUAD < 1)
             outs = with_block(outs, [0], there // _QUAD, own, is_stored, None)
         self.threads.keep(outs)

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import islice, repeat
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, rocdl, vector
+from iree.compiler.dialects import arith, rocdl
 
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, last, times
@@ -288,10 +288,9 @@ class _Prefill:
         scale = number(self.spec.scale if self.spec.scales_late else 1.0)
         top = arith.MulFOp(tree(maximum, [score for each in found for score in each]), scale).result
         below, power, *sums = self._made_room(top, state)
-        kind = ir.VectorType.get([LANE], ir.Type.parse(self.spec.value.element))
         weights = list[ir.Value]()
         for each in found:
-            weight = arith.TruncFOp(kind, builder.from_elements(powers(each, scale, below))).result
+            weight = attention.rounded(builder.from_elements(powers(each, scale, below)), self.spec.value.element)
             for i in range(0, LANE, 2):
                 power = plus_pair(part(weight, i, 2), power)
             weights.append(weight)
@@ -411,8 +410,7 @@ class _Packed(_Prefill):
         inner_tile = (self.head // heads).times(self.rows // INNER_ROWS) + query // INNER_ROWS
         blocks = spec.blocks // spec.splits
         block = self.head % heads * spec.blocks + self.part * blocks + self.group
-        kind = ir.VectorType.get([count * blocks], builder.i32_type())
-        words = vector.BitCastOp(kind, shares).result
+        words = builder.words(shares)
         halves = [[element(words, i * count + k) for k in range(count)] for i in range(blocks)]
         for first in range(0, blocks, GROUPS):
             one, other = halves[first], halves[min(first + 1, blocks - 1)]

@@ -18,11 +18,11 @@ from iree.compiler import ir
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.attention_mx_rows import GROUPS, VALUES
-from mxcomp.ukernels.brought import QUANTISE
+from mxcomp.ukernels.brought import QUANTISE, quantised
 from mxcomp.ukernels.builder import Index, Threads, Values, both, select
 from mxcomp.ukernels.waves import BEYOND, BLOCK, MFMA
 
-_THREADS, _LINE, _WORD_BITS = 256, 128, 32
+_THREADS, _LINE = 256, 128
 _NEIGHBOURS = 4
 """Rows of which a lane has a block each, where rows are neighbours in memory."""
 
@@ -196,9 +196,8 @@ class _Unit:
         bounds = (self.row + row, spec.rows, spec.unit[0]), (along, spec.blocks, spec.unit[1])
         inside = [number < size for number, size, unit in bounds if size % unit]
         stored, is_stored = (here * spec.blocks + along).here, builder.all_of(inside)
-        byte = ir.IntegerType.get_signless(8)
         for column, words in enumerate(self._load(here, along, inside)):
-            made, scale = builder.call(f"{QUANTISE}{self.number}", [words], builder.byte_vector(spec.lane_bytes), byte)
+            made, scale = quantised(spec.format, words, f"{QUANTISE}{self.number}")
             place = stored + column * spec.blocks
             put = partial(_put, outs[0], self.base[0] + place * spec.lane_bytes, made, is_stored)
             if spec.neighbours:
@@ -235,7 +234,7 @@ class _Unit:
         if spec.columns > 1:
             columns = range(spec.columns)
             of_loads = [builder.from_elements([builder.element(each, i) for each in of_loads]) for i in columns]
-        return [builder.bitcast(each, "i32", BLOCK * spec.bits // _WORD_BITS) for each in of_loads]
+        return [builder.words(each) for each in of_loads]
 
 
 def _put(out: ir.Value, at: Index, value: ir.Value, condition: ir.Value | None = None) -> ir.Value:

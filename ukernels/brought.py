@@ -29,10 +29,10 @@ def quantise_type() -> ir.FunctionType:
     return ir.FunctionType.get([words], [builder.byte_vector(CODE_BYTES), ir.IntegerType.get_signless(8)])
 
 
-def quantised(element: str, words: ir.Value) -> Values:
+def quantised(element: str, words: ir.Value, name: str = QUANTISE) -> Values:
     """Returns what the function that quantises makes of a block's words: elements of this type, and a scale."""
     kinds = builder.byte_vector(MFMA.lane_bytes(element)), ir.IntegerType.get_signless(8)
-    return builder.call(QUANTISE, [words], *kinds)
+    return builder.call(name, [words], *kinds)
 
 
 def packed_functions() -> dict[str, ir.FunctionType]:

@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import amdgpu, func, llvm, memref, rocdl, scf, tensor, util, vector
 
-from mxcomp.formats import E8M0, element_format
+from mxcomp.formats import element_format
 from mxcomp.layout import IntrinsicShape
 from mxcomp.mlir import attributes, build, graph
 from mxcomp.mlir.buffers import dense_strides
 from mxcomp.mlir.index import *  # noqa: F403
 from mxcomp.mlir.index import Index, assume, i32_type, to_i32
 from mxcomp.mlir.vectors import *  # noqa: F403
-from mxcomp.mlir.vectors import as_tensor, bitcast, element, from_elements, joined, written
+from mxcomp.mlir.vectors import as_tensor, element, from_elements, joined, words, written
 
 RULE = "mxcomp.ukernel"
 """The attribute of a function with its match rule."""
@@ -382,7 +382,7 @@ def placed_mfma(left: Factor, right: Factor, sums: ir.Value, registers: str) -> 
         f" op_sel:[{a_number % 2},{b_number % 2},0] op_sel_hi:[{a_number // 2},{b_number // 2},0]"
         f" cbsz:{codes[0]} blgp:{codes[1]}"
     )
-    values = [*map(_dwords, (a, b)), *(element(_dwords(each), 0) for each in (a_scales, b_scales)), sums]
+    values = [*map(words, (a, b)), *(element(words(each), 0) for each in (a_scales, b_scales)), sums]
     return llvm.InlineAsmOp(sums.type, values, text, f"={registers},v,v,v,v,0").res
 
 
@@ -391,13 +391,6 @@ def wait_mfma() -> None:
     sched_barrier()
     llvm.InlineAsmOp(None, [], "s_nop 15", "", has_side_effects=True)
     sched_barrier()
-
-
-def _dwords(value: ir.Value) -> ir.Value:
-    kind = ir.VectorType(value.type)
-    name = str(kind.element_type)
-    bits = 8 if name == E8M0.mlir_type else element_format(name).bits
-    return bitcast(value, "i32", kind.shape[0] * bits // 32)
 
 
 # The kernel

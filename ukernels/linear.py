@@ -336,7 +336,7 @@ class _Normalising(_Writing):
         entry = self.threads.number
         self.is_part = entry < self.spec.depth // LANE
         at = select(self.is_part, entry * LANE, 0)
-        given = [_words(load(source, [start + at], LANE)) for source, start in (self.x_at, *self.vectors)]
+        given = [builder.words(load(source, [start + at], LANE)) for source, start in (self.x_at, *self.vectors)]
         builder.sched_barrier()
         weights = self._loaded(Index.of(0), -(-self.units // _WAVES))
         builder.fence()  # or LLVM would load the row behind them
@@ -381,11 +381,6 @@ class _Normalising(_Writing):
         place = (self.threads.number * LANE + self.workgroup * -self.spec.share).here
         is_mine = builder.both(self.is_part, place < self.spec.share)
         return [([self.normalised], [1, 1, LANE], [0, 0, select(is_mine, place, _BEYOND)])]
-
-
-def _words(value: ir.Value) -> ir.Value:
-    kind = ir.VectorType(value.type)
-    return builder.bitcast(value, "i32", kind.shape[0] * kind.element_type.width // 32)
 
 
 _BEYOND = BEYOND // _BYTES

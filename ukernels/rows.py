@@ -19,7 +19,7 @@ from iree.compiler.dialects import memref
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
-from mxcomp.ukernels.brought import QUANTISE_ROW
+from mxcomp.ukernels.brought import QUANTISE_ROW, quantised
 from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.waves import BLOCK, LANES, MFMA
 
@@ -189,8 +189,5 @@ class Rows(standing.Kernel):
         load = partial(builder.load, new, start, self.piece, alignment)
         if not self.format:
             return [load]
-        byte = ir.IntegerType.get_signless(8)
-        elements = ir.VectorType.get([MFMA.lane_bytes(self.format)], byte)
-        words = builder.bitcast(load(), "i32", BLOCK * self.bits // 32)
-        made, scale = builder.call(QUANTISE_ROW, [words], elements, byte)
+        made, scale = quantised(self.format, builder.words(load()), QUANTISE_ROW)
         return [lambda: made, lambda: builder.from_elements([scale])]

@@ -11,8 +11,11 @@ from mxcomp.mlir import build
 
 __all__ = [
     "as_tensor", "bitcast", "byte_vector", "constant_zeros", "element", "f32_zeros", "from_elements",
-    "joined", "masked", "padded", "part", "sums", "written",
+    "joined", "masked", "padded", "part", "sums", "words", "written",
 ]  # fmt: skip
+
+
+_WORD_BITS = 32
 
 
 def byte_vector(size: int) -> ir.VectorType:
@@ -69,6 +72,12 @@ def sums(left: Sequence[ir.Value], right: Sequence[ir.Value]) -> list[ir.Value]:
 def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
     """Returns a vector's bits as so many other elements."""
     return vector.BitCastOp(ir.VectorType.get([size], ir.Type.parse(element)), value).result
+
+
+def words(value: ir.Value) -> ir.Value:
+    """Returns a vector's bits as i32."""
+    kind = ir.VectorType(value.type)
+    return bitcast(value, "i32", kind.shape[0] * kind.element_type.width // _WORD_BITS)
 
 
 def element(whole: ir.Value, number: int) -> ir.Value:
