@@ -156,6 +156,12 @@ def _formed(tree: Any, values: Iterator[ir.Value]) -> Any:
     return next(values) if isinstance(tree, ir.Value) else [_formed(each, values) for each in tree]
 
 
+def without_size(value: ir.Value, dimension: int) -> ir.Value:
+    """Returns a tensor one of whose sizes is hidden."""
+    sizes = [None if i == dimension else size for i, size in enumerate(build.static_sizes(value))]
+    return tensor.CastOp(build.tensor_type(sizes, build.element(value)), value).result
+
+
 def call(name: str, arguments: Values, *results: ir.Type) -> Values:
     """Calls a function that is inserted when the kernel is linked: a dispatch brings it."""
     return list(func.CallOp(list(results), ir.FlatSymbolRefAttr.get(name), list(arguments)).results)

@@ -154,9 +154,8 @@ class Elementwise(standing.Kernel):
             axis = list(shape).index(build.DYNAMIC)
             group, row = _joined(place[:axis], shape[:axis]).here, place[axis]
             column = _joined(place[axis + 1 :], shape[axis + 1 :])
-        at = rows.place(table, group, row).here
-        is_here = at < rows.length
-        return [group, select(is_here, at, 0), column], is_here
+        at, is_here = rows.row_at(table, group, row)
+        return [*at, column], is_here
 
 
 def _joined(place: Sequence[Index], shape: Sequence[int]) -> Index:

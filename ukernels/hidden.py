@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 
 from iree.compiler import ir
-from iree.compiler.dialects import rocdl, tensor
+from iree.compiler.dialects import rocdl
 
 from mxcomp.layout import LHS, RHS
 from mxcomp.layout.problem import Problem
@@ -171,11 +171,10 @@ def _place(result: int, at: Mapping[str, Index | int]) -> list[Index | int]:
 
 def _tile(operand: ir.Value, shape: Sequence[int | None], number: Index) -> ir.Value:
     """Returns a tile of an operand: [1, inner tiles, K tiles, bytes]."""
-    tiles, inner_tiles, _, size = shape
     own = [1, *(each or 0 for each in shape[1:])]
-    count = [(Index.of(build.dim(operand, 0)) // prod(own)).value] if tiles is None else []
-    part = build.sliced(build.expand(operand, shape, sizes=count), [number.value, 0, 0, 0], own)
-    return tensor.CastOp(build.tensor_type([1, inner_tiles, None, size], "i8"), part).result
+    count = [(Index.of(build.dim(operand, 0)) // prod(own)).value] if shape[0] is None else []
+    tiles = build.expand(operand, shape, sizes=count)
+    return builder.without_size(build.sliced(tiles, [number.value, 0, 0, 0], own), 2)
 
 
 def whole_blocks(parts: Sequence[ir.Value]) -> list[Values]:

@@ -69,9 +69,7 @@ class RotatedRows(Rows):
         other = self._with(other, [0], self.other, thread, partial(of_other, taken), workgroup * self.other)
         if self.format:
             return [*self._quantised(thread, workgroup, taken, table, caches), other]
-        place = self.place(table, workgroup).here
-        is_here = place < self.length
-        at, first = [workgroup, builder.select(is_here, place, 0)], workgroup * self.size
+        (at, is_here), first = self.row_at(table, workgroup), workgroup * self.size
         for number, row in enumerate(rows):
             caches[number] = self._with(caches[number], at, self.size, thread, partial(row, taken), first, is_here)
         return [*caches, other]

@@ -157,9 +157,7 @@ class Rows(standing.Kernel):
         def put(item: Index, caches: Values) -> list[Values]:
             group, number, start = row(item)
             group, piece = group.here, item % lanes
-            place = self.place(table, group, number).here
-            is_here = place < self.length
-            at = [group, builder.select(is_here, place, 0)]
+            at, is_here = self.row_at(table, group, number)
             values = [load for each in new for load in self.made(each, start, alignment)]
 
             def stored(cache: ir.Value, width: int, value: ir.Value) -> ir.Value:
@@ -172,6 +170,12 @@ class Rows(standing.Kernel):
 
         (made,) = builder.loop(Index.of(count * lanes), put, outs, start=thread, step=self.threads)
         return made
+
+    def row_at(self, table: ir.Value, group: Index, row: Index | int = 0) -> tuple[list[Index | int], ir.Value]:
+        """Returns the place of a row in a cache, and whether it is one of it."""
+        place = self.place(table, group, row).here
+        is_here = place < self.length
+        return [group, builder.select(is_here, place, 0)], is_here
 
     def place(self, table: ir.Value, group: Index, row: Index | int = 0) -> Index:
         """Returns the position of a row, from a signed integer."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from operator import mul
 from typing import Any, TypeAlias
 
 from iree.compiler import ir
@@ -74,9 +75,7 @@ class Tile(family.Tile):
         count as eight.
         """
         sizes = (4 if element_format(kind).bits == 4 else 8 for kind in elements)
-        in_flight = self.layout.intrinsics_k * sum(
-            count * size for count, size in zip(self.inner_tiles, sizes, strict=True)
-        )
+        in_flight = self.layout.intrinsics_k * sum(map(mul, self.inner_tiles, sizes))
         return super().fits(elements) and in_flight <= registers // self.waves_per_simd * 3 // 8
 
     def objection(self, elements: tuple[str, str], target: Target) -> str:

@@ -79,11 +79,8 @@ class Weights:
 
     def opened(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         """Returns elements and scales by inner tiles and K tiles, whose number is hidden."""
-        found = []
-        for operand, shape in zip(operands, self._shapes, strict=True):
-            hidden = build.tensor_type([shape[0], None, shape[2]], "i8")
-            found.append(tensor.CastOp(hidden, build.expand(operand, shape)).result)
-        return found
+        pairs = zip(operands, self._shapes, strict=True)
+        return [builder.without_size(build.expand(operand, shape), 1) for operand, shape in pairs]
 
     @property
     def is_far(self) -> bool:
@@ -196,8 +193,7 @@ class _Gated(once.Once):
     ) -> ir.Value:
         """Returns LDS with what each wave has of the columns from an inner tile on."""
         self.window = window
-        hidden = build.tensor_type([None, BLOCK // 2], "i32")  # the number of blocks
-        self._operands(tensor.CastOp(hidden, x).result, *weights)
+        self._operands(builder.without_size(x, 0), *weights)  # the number of blocks
         (rhs,) = self.b
         rhs.inner_tile = inner_tile
         self._distribute(thread)
