@@ -39,7 +39,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 def simulates(host: int) -> bool:
     """Whether its worker has been busy for longer than it takes to start."""
-    return any(cpu_seconds(worker) > 2 for worker in workers(host))
+    return any(cpu_seconds(worker) > 1 for worker in workers(host))
 
 
 def test_an_interrupt_ends_the_call() -> None:
