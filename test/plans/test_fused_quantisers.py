@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 from iree.compiler import ir
@@ -20,6 +21,7 @@ from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.packed_hidden import PackedHidden
 from mxcomp.plans.requantised import Requantised
 from mxcomp.registry import Registry
+from mxcomp.selection.versions import RANGES
 from mxcomp.target import get_target
 
 ROWS = (1, 16, 64, 65, 512, 8192)
@@ -53,6 +55,9 @@ def test_nothing_is_chosen_that_takes_longer(kind: str, size: tuple[int, int], r
             chosen, plain, wherever = (us(layer, way, m, registry) for way in (AUTO, OFF, ON))
             assert chosen <= plain * (MEANS_ALLOW if layer is dynamic else 1.0), (layer, m)
             assert chosen <= wherever or layer is dynamic, (layer, m)
+    points = [m for each in RANGES for m in each.points]
+    chosen, plain = (geometric_mean(us(dynamic, way, m, registry) for m in points) for way in (AUTO, OFF))
+    assert chosen <= plain
 
 
 def test_a_static_m_takes_no_longer_than_a_dynamic_one(registry: Registry) -> None:
