@@ -14,7 +14,7 @@ from iree.compiler import ir
 
 from mxcomp.matching.elements import ZERO, Element, Index
 from mxcomp.matching.expressions import moved
-from mxcomp.matching.sizes import Sizes, concatenated
+from mxcomp.matching.sizes import Sizes, in_columns
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import reassociation
 from mxcomp.ukernels.attention_memory import LANE, Stored, Subscript
@@ -48,7 +48,7 @@ def find_parts(place: Element, axes: Mapping[str, int | None], whole: str) -> li
     Parts that are computed, such as halves of a rotation, are written as rows.
     """
     *_, found = moved(place)
-    if not _is_row(found, axes, whole) or len(parts := _concatenated(found.value)) != 2:
+    if not _is_row(found, axes, whole) or len(parts := in_columns(found.value)) != 2:
         return None
     sizes = [build.static_sizes(each)[-1] or 0 for each in parts]
     if 0 in sizes or sizes[0] % _STEP or sizes[1] % LANE:
@@ -72,24 +72,6 @@ def _is_row(place: Element, axes: Mapping[str, int | None], whole: str) -> bool:
 def _is_computed(value: ir.Value) -> bool:
     op = graph.producer(value)
     return op is not None and op.name != "flow.dispatch.region"
-
-
-def _concatenated(value: ir.Value) -> list[ir.Value]:
-    """Returns what a tensor is a concatenation of, along its last dimension."""
-    last = len(build.static_sizes(value)) - 1
-    if (op := graph.producer(value, "tensor.concat")) is not None:
-        return list(op.operands) if concatenated(op) == last else []
-    parts: list[ir.Value] = []
-    *outer, end = build.static_sizes(value)
-    while end and (op := graph.producer(value, "tensor.insert_slice")) is not None:
-        part, value, *_ = op.operands
-        *outer_sizes, size = build.static_sizes(part)
-        offsets, _, strides = graph.slicing(op)
-        end -= size or 0
-        if outer_sizes != outer or None in outer_sizes or offsets != [0] * last + [end] or set(strides) != {1}:
-            return []
-        parts.insert(0, part)
-    return parts if end == 0 else []
 
 
 def _in_longer_rows(

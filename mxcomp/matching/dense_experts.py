@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
+from mxcomp.matching.sizes import in_columns
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, is_zero, iterators, reads_init, yielded
@@ -161,35 +162,18 @@ def _scattered(op: ir.Operation) -> ir.Value | None:
     order = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
     if not is_zero(original) or returned != given or order != [0, 1] or len(static_sizes(op.results[0])) != _MATRIX:
         return None
-    columns = [_column(indices, i) for i in (0, 1)]
-    if columns[0] is None or columns[1] is None:
+    columns = [graph.look_through(each, graph.RESHAPES) for each in in_columns(indices)]
+    made = {graph.producer(each) for each in columns}
+    op = made.pop() if len(made) == 1 and len(columns) == _MATRIX else None
+    if op is None or not op.name.startswith("linalg."):
         return None
-    made = [graph.producer(value) for value in columns if value is not None]
-    if made[0] is None or made[0] != made[1] or not made[0].name.startswith("linalg."):
-        return None
-    *_, end = made[0].regions[0].blocks[0].operations
-    row, id_ = (
-        graph.look_through(end.operands[ir.OpResult(value).result_number], _INTEGER_CASTS)
-        for value in columns
-        if value is not None
-    )
+    *_, end = op.regions[0].blocks[0].operations
+    row, id_ = (graph.look_through(end.operands[ir.OpResult(value).result_number], _INTEGER_CASTS) for value in columns)
     if (read := graph.producer(id_, "tensor.extract")) is None or len(read.operands) != _MATRIX + 1:
         return None
     ids, at, _ = read.operands
     tokens = static_sizes(ids)[0]
     return ids if graph.look_through(at, _INTEGER_CASTS) == row and tokens == static_sizes(original)[0] else None
-
-
-def _column(indices: ir.Value, column: int) -> ir.Value | None:
-    """Returns one column of indices [count, 2] that are concatenated from columns."""
-    while (op := graph.producer(indices)) is not None and op.name == "tensor.insert_slice":
-        offsets, sizes, steps = graph.slicing(op)
-        if offsets[0] != 0 or sizes != [static_sizes(indices)[0], 1] or steps != [1, 1]:
-            return None
-        if offsets[1] == column:
-            return graph.look_through(op.operands[0], graph.RESHAPES)
-        indices = op.operands[1]
-    return None
 
 
 def _counted(op: ir.Operation, by_token: bool) -> ir.Value | None:

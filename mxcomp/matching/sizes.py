@@ -327,6 +327,24 @@ def concatenated(op: ir.Operation) -> int:
     return int(ir.IntegerAttr(op.attributes["dim"]).value)
 
 
+def in_columns(value: ir.Value) -> list[ir.Value]:
+    """Returns what a tensor is a concatenation of, along its last dimension; nothing if it is none."""
+    last = len(build.static_sizes(value)) - 1
+    if (op := graph.producer(value, "tensor.concat")) is not None:
+        return list(op.operands) if concatenated(op) == last else []
+    parts: list[ir.Value] = []
+    *outer, end = build.static_sizes(value)
+    while end and (op := graph.producer(value, "tensor.insert_slice")) is not None:
+        part, value, *_ = op.operands
+        *outer_sizes, size = build.static_sizes(part)
+        offsets, _, strides = graph.slicing(op)
+        end -= size or 0
+        if outer_sizes != outer or None in outer_sizes or offsets != [0] * last + [end] or set(strides) != {1}:
+            return []
+        parts.insert(0, part)
+    return parts if end == 0 else []
+
+
 def _owner(value: ir.Value) -> ir.Operation:
     """Returns the operation that computes a value, or that has it as an argument of its region."""
     owner = value.owner

@@ -23,7 +23,7 @@ from mxcomp.matching.conditions import Choice, Sum
 from mxcomp.matching.elements import RESHAPES, ZERO, Element, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Follower
-from mxcomp.matching.sizes import Size, Sizes
+from mxcomp.matching.sizes import Size, Sizes, in_columns
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, reassociation, yielded
 
@@ -160,11 +160,9 @@ _Place: TypeAlias = tuple[Element, tuple[Index, int] | None, int]
 
 def _columns(indices: ir.Value, ids: Sequence[Index]) -> list[Element]:
     """Returns an element of each column of a scatter's subscripts."""
-    op, columns = graph.producer(indices, "tensor.concat"), [indices]
-    if build.static_sizes(indices)[-1] != 1:
-        if op is None or any(build.static_sizes(each)[-1] != 1 for each in op.operands):
-            raise UntraceableError
-        columns = list(op.operands)
+    columns = [indices] if build.static_sizes(indices)[-1] == 1 else in_columns(indices)
+    if not columns or any(build.static_sizes(each)[-1] != 1 for each in columns):
+        raise UntraceableError
     return [Element(each, (*ids, ZERO)) for each in columns]
 
 
