@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import tensor
 
 from mxcomp.matching.sizes import Size, Sizes
 from mxcomp.mlir import build, graph
@@ -94,11 +94,6 @@ def _makes(size: int | Size | None, group: _Sizes) -> bool:
 
 def _size(shape: ir.Value, at: int) -> ir.Value:
     """Returns element `at` of a tensor of sizes."""
-    made = graph.producer(shape)
-    value = (
-        made.operands[at]
-        if made is not None and made.name == "tensor.from_elements"
-        else tensor.ExtractOp(shape, [build.constant_index(at)]).result
-    )
-    index = ir.IndexType.get()
-    return value if value.type == index else arith.IndexCastOp(index, value).result
+    made = graph.producer(shape, "tensor.from_elements")
+    value = made.operands[at] if made else tensor.ExtractOp(shape, [build.constant_index(at)]).result
+    return build.as_index(value)

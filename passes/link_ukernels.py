@@ -280,7 +280,7 @@ def _outer(ukernel: Ukernel, operand: int) -> Collection[int]:
         return _OUTER_OF_FORM[ukernel.operands][operand]
     if ukernel.layout is None:
         return range(3)
-    return (0, 2) if ukernel.layout.inner_tiles is not None and operand != ACC else (0, 1)
+    return (0, 2) if ukernel.has_inner_tiles and operand != ACC else (0, 1)
 
 
 def _set_provider(user: ir.Operation) -> None:

@@ -94,11 +94,8 @@ def _quantised(elements: _Found, scales: _Found, target: Target) -> _Found | Non
         functions=functions,
     )  # fmt: skip
     is_alike = [size for size, _ in whole.stored] == [kernel.size, of_scales.size]
-    if (
-        not is_alike
-        or replace(kernel, size=of_scales.size) != of_scales
-        or target.lacks_conversion(source, whole.format)
-    ):
+    is_alike = is_alike and replace(kernel, size=of_scales.size) == of_scales
+    if not is_alike or target.lacks_conversion(source, whole.format):
         return None
     return (replace(one, rows=found.source, rows_order=()), other), whole
 

@@ -52,20 +52,18 @@ def find(recognised: list[ir.Operation], watched: bool) -> Iterator[Chain]:
             yield Chain(product, op, True, objection(producer, pair, op, ends))
 
 
-def producer_of(elements: ir.Value, scales: ir.Value) -> Producer | None:
-    """Returns what quantises elements [blocks, rows, K/32, 32] and scales, if the rows of blocks are one matrix."""
-    of = blocks.in_order(elements, scales)
-    return None if of is None else quantiser.find(of.elements, of.scales)
-
-
 def pair_of(elements: ir.Value, scales: ir.Value) -> tuple[Producer, tuple[ir.Value, ir.Value]] | None:
-    """Returns what quantises elements and scales, as `producer_of` does, and the gate and up that it reads, or None."""
-    producer = producer_of(elements, scales)
-    pair = None if producer is None else halves(producer.reads(wide=True))
+    """Returns what quantises elements [blocks, rows, K/32, 32] and scales, and the gate and up that it reads.
+
+    None where the rows of blocks are no one matrix, or it reads anything else.
+    """
+    of = blocks.in_order(elements, scales)
+    producer = None if of is None else quantiser.find(of.elements, of.scales)
+    pair = None if producer is None else _halves(producer.reads(wide=True))
     return None if producer is None or pair is None else (producer, pair)
 
 
-def halves(values: Collection[ir.Value]) -> tuple[ir.Value, ir.Value] | None:
+def _halves(values: Collection[ir.Value]) -> tuple[ir.Value, ir.Value] | None:
     """Returns gate and up, if values are all even and all odd columns of one tensor."""
     found = {first: value for value in values if (first := _first(value)) is not None}
     pair = [found[first] for first in GATE_AND_UP if first in found]

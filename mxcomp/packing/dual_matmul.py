@@ -44,10 +44,8 @@ def accumulate(
     count = len(each_rhs)
     *result, k, left, left_scale, right, right_scale = range(_LOOPS)
     m, n, inner_m, inner_n, *_ = result
-    rows, columns = (
-        [(m, inner_m, k, each) for each in (left, left_scale)],
-        [(n, inner_n, k, each) for each in (right, right_scale)],
-    )
+    rows = [(m, inner_m, k, each) for each in (left, left_scale)]
+    columns = [(n, inner_n, k, each) for each in (right, right_scale)]
     inputs = [*lhs, *(value for rhs in each_rhs for value in rhs)]
     accs = [build.zero_filled(tiled, counts) for _ in each_rhs]
     dims, tile = [*rows, *columns * count, *[result] * count], [1, 1] + [0] * (_LOOPS - 2)

@@ -26,11 +26,7 @@ def fits(values: Sequence[ir.Value]) -> bool:
     A dynamic size is that of all of them, in this dimension.
     """
     shapes, kinds = [_shape(value) for value in values], {build.element(value) for value in values}
-    if (
-        len({len(shape) for shape in shapes}) > 1
-        or len(kinds) > 1
-        or not isinstance(build.element(values[0]), ir.FloatType)
-    ):
+    if len({len(shape) for shape in shapes}) > 1 or len(kinds) > 1 or not isinstance(kinds.pop(), ir.FloatType):
         return False
     width = _width(values)
     is_even = width > 1 and _dynamic(values) is not None and bool(Elementwise.dimensions(shapes, width))
@@ -48,11 +44,8 @@ def fused(
     The first ones may be new `rows` of `caches`, which are returned in their place; they go where `table` says.
     """
     leaves = [each for each in composing.leaves(values) if build.is_tensor(each)]
-    numbers, width, shapes = (
-        {leaf: i for i, leaf in enumerate(leaves)},
-        _width(values),
-        [_shape(each) for each in values],
-    )
+    numbers, width = {leaf: i for i, leaf in enumerate(leaves)}, _width(values)
+    shapes = [_shape(each) for each in values]
     taken, size = [*(_flat(leaf) for leaf in leaves), *table], _dynamic(values)
     sizes = [] if size is None or not size.roots else [limited(size.build(), values)]
     kinds = [build.tensor_type(shape, build.element(values[0])) for shape in shapes]

@@ -73,16 +73,12 @@ def pack(
         size = _in_blocks(blocks_of, swizzle.tile_shape[ROWS] * multiple, size)
     nest = LoopNest.of(swizzle, swizzle.tile_shape[-1], size)
     together = bool(_reductions(producer.elements) & _reductions(producer.scales))
+    are_few = together and height is not None and height <= FEW_ROWS
     if nest.inner == (block,) and together:
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
-    elif (
-        together
-        and height is not None
-        and height <= FEW_ROWS
-        and (halved := half_blocks.of(nest, swizzle, scale_swizzle))
-    ):
+    elif are_few and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
         elements, scales = _dispatch(producer.nodes, halved.nest, [halved.elements, halved.scales], regions)
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)

@@ -164,10 +164,10 @@ def _plain(
 def _gated(
     result: ir.Value, sources: Sequence[ir.Value], _: Problem, consumer: ir.Operation, ends: Sequence[Reading]
 ) -> _Found | str:
-    producer = gates.producer_of(sources[LHS], sources[LHS_SCALE])
-    pair = None if producer is None else gates.halves(producer.reads(wide=True))
-    if producer is None or pair is None or gates.both(pair) != result:
+    found = gates.pair_of(sources[LHS], sources[LHS_SCALE])
+    if found is None or gates.both(found[1]) != result:
         return _NOT_ALONE
+    producer, pair = found
     return gates.objection(producer, pair, consumer, ends) or (producer, pair)
 
 

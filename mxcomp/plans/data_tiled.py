@@ -59,12 +59,7 @@ def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
     note = _why(ranked, problem.m)
     if entry is not None:
         ukernel, note = entry.ukernel, entry.note
-    if (
-        site.is_symmetric
-        and ukernel is not None
-        and ukernel.layout is not None
-        and ukernel.layout.inner_tiles is not None
-    ):
+    if site.is_symmetric and ukernel is not None and ukernel.has_inner_tiles:
         reason, ukernel = f"{ukernel.name}: LHS and RHS may be one tensor", None
     if ukernel is not None and ukernel.layout is not None:
         is_ranked = bool(ranked) and ukernel is ranked[0].ukernel

@@ -85,13 +85,9 @@ def _versions(plan: Plan, problem: Problem) -> Sequence[tuple[int | None, Tiled]
     for more."""
     if isinstance(plan, MultiM):
         return () if isinstance(plan.versions[0][1], FusedQuant) else plan.versions
-    is_one = type(plan) is DataTiled and plan.ukernel is not None and problem.m is None and not problem.batch
-    if (
-        not is_one
-        or not isinstance(plan, DataTiled)
-        or plan.layout.inner_tiles is None
-        or plan.layout.shape.m != INNER_ROWS
-    ):
+    if type(plan) is not DataTiled or plan.ukernel is None or problem.m is not None or problem.batch:
+        return ()
+    if plan.layout.inner_tiles is None or plan.layout.shape.m != INNER_ROWS:
         return ()
     alone = replace(plan, note=None, limits={})
     return (quantising.MOST_ROWS, alone), (None, alone)

@@ -177,10 +177,8 @@ class PackedHidden(Joint):
         taken = [_flat(value, kind, tiles) for value, kind in zip(taken, spec.inputs, strict=True)]
         packed = standing.dispatch(spec, taken, sizes=tiles)
         inner_tiles = None if tiles else _inner_tiles(matmul.problem, self.layout)
-        outer, counts = (
-            (inner_tiles, -(-spec.blocks // (STEPS * BLOCKS))),
-            [matmul.sizes.inner_tiles] if matmul.sizes.inner_tiles else [],
-        )
+        outer = inner_tiles, -(-spec.blocks // (STEPS * BLOCKS))
+        counts = [matmul.sizes.inner_tiles] if matmul.sizes.inner_tiles else []
         elements, scales = packed
         layout = found.packing.layout
         return quantised_operand.as_packed(elements, scales, layout, LHS, spec.element, outer, tiles, counts)

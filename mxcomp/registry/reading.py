@@ -100,7 +100,7 @@ def _check(ukernel: Ukernel) -> None:
         raise ValueError("tile and workgroup sizes must be positive")
     if (ukernel.operands == "row_major") != (ukernel.layout is None):
         raise ValueError("a data_tiled ukernel has a layout, a row_major one has none")
-    if ukernel.operands in family.ROW_MAJOR_SIDES and (ukernel.layout is None or ukernel.layout.inner_tiles is None):
+    if ukernel.operands in family.ROW_MAJOR_SIDES and not ukernel.has_inner_tiles:
         raise ValueError(f"a ukernel that takes {ukernel.operands} has a layout of inner tiles")
     if ukernel.layout is None and not ukernel.archs:
         raise ValueError("a row_major ukernel says which archs it is for: it has no layout that does")

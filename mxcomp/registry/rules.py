@@ -89,6 +89,11 @@ class Ukernel:
     lds_bytes: int = field(default=0, compare=False)
 
     @property
+    def has_inner_tiles(self) -> bool:
+        """Whether its layout is over inner tiles."""
+        return self.layout is not None and self.layout.inner_tiles is not None
+
+    @property
     def location(self) -> str:
         """Its file, and the line if that is known."""
         return location_of(self.path, self.line)

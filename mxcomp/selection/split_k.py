@@ -50,7 +50,7 @@ def misfit(problem: Problem, ukernel: Ukernel, parts: int, target: Target) -> st
         return "K is split for static sizes without a batch"
     if min(problem.m or 0, problem.n or 0) < 2:
         return "K is not split for a single row or column"
-    if ukernel.operands != DATA_TILED or ukernel.layout is None or ukernel.layout.inner_tiles is None:
+    if ukernel.operands != DATA_TILED or not ukernel.has_inner_tiles:
         return f"{ukernel.name} takes no part of K: it is not over inner tiles"
     if parts * PART_BYTES * _elements(problem) > target.max_buffer_bytes:
         return f"results of {parts} parts exceed {target.max_buffer_bytes} bytes"

@@ -38,7 +38,7 @@ class Entry:
             return "use is 0"
         if is_joined:
             return "results are quantised again in their tile, for which there is one ukernel"
-        if self.ukernel.layout is not None and self.ukernel.layout.inner_tiles is not None and is_symmetric:
+        if self.ukernel.has_inner_tiles and is_symmetric:
             return "LHS and RHS may be one tensor, which ukernels over inner tiles cannot be given"
         is_split = self.line.split_k > 1 and not split_k.is_possible(options)
         return "a stock iree-compile cannot split K" if is_split else ""
