@@ -97,17 +97,14 @@ def _root(concat: ir.Operation) -> ir.Operation | None:
     """Returns the last of the calculations on halves whose other results nobody else reads, if they are of slices."""
     if not any(op.name == "tensor.extract_slice" for op in composing.followed(concat.results[0])):
         return None
-    values, inside, best = [concat.results[0]], [concat], concat
-    for op in graph.users_in_order(values):
-        if not composing.is_calculation(op) or is_narrow(build.element(op.results[0])):
-            break
-        if build.static_sizes(op.results[0]) != build.static_sizes(concat.results[0]):
-            break
-        inside.append(op)
-        if all(use.owner.operation in inside for value in values for use in value.uses):
-            best = op
-        values.append(op.results[0])
-    return _with_rest(best)
+    sizes = build.static_sizes(concat.results[0])
+
+    def fits(op: ir.Operation) -> bool:
+        is_wide = composing.is_calculation(op) and not is_narrow(build.element(op.results[0]))
+        return is_wide and build.static_sizes(op.results[0]) == sizes
+
+    *_, last = concat, *graph.chain_behind(concat, fits)
+    return _with_rest(last)
 
 
 def _with_rest(rotated: ir.Operation) -> ir.Operation:

@@ -128,9 +128,7 @@ def _is_made(value: ir.Value, ops: Collection[ir.Operation]) -> bool:
 
 def _source(value: ir.Value, ops: Collection[ir.Operation]) -> ir.Value:
     """Returns the tensor of the chain whose reshape a value is."""
-    while (made := graph.producer(value)) is not None and made in ops and made.name in graph.RESHAPES:
-        value = made.operands[0]
-    return value
+    return graph.look_through(value, lambda op: op in ops and op.name in graph.RESHAPES)
 
 
 def _replace(ranking: ir.Operation, found: Chain) -> None:

@@ -110,11 +110,7 @@ def _before_bytes(update: Update) -> ir.Value | None:
 
 def _in_memory(value: ir.Value) -> ir.Value:
     """Follows a value through reshapes, and transposes that move dimensions of size 1 only."""
-    op = graph.producer(value)
-    while op is not None and (op.name in graph.RESHAPES or updates.moves_nothing(op)):
-        value = op.operands[0]
-        op = graph.producer(value)
-    return value
+    return graph.look_through(value, lambda op: op.name in graph.RESHAPES or updates.moves_nothing(op))
 
 
 def _kernel(update: Update) -> Rows | None:

@@ -39,21 +39,10 @@ def _is_pair(op: ir.Operation, other: ir.Operation) -> bool:
         return False
     if any(are_alike(op.operands[side], other.operands[side]) for side in (RHS, RHS_SCALE)):
         return False
-    behind = _consumers(op)
-    return problem_of(op) == problem_of(other) and any(user in behind for user in _consumers(other))
+    behind, of_other = (graph.chain_behind(each, _is_consumer) for each in (op, other))
+    return problem_of(op) == problem_of(other) and not set(behind).isdisjoint(of_other)
 
 
-def _consumers(op: ir.Operation) -> list[ir.Operation]:
-    """Returns the longest chain of elementwise operations on a result of which only the last result has other readers.
-
-    The result may be expanded in front of them.
-    """
-    values, inside, best = [op.results[0]], list[ir.Operation](), list[ir.Operation]()
-    for user in graph.users_in_order(values):
-        if len(user.results) != 1 or not (user.name == "tensor.expand_shape" or is_elementwise(user)):
-            break
-        if all(use.owner.operation in (*inside, user) for value in values for use in value.uses):
-            best = [*inside, user]
-        inside.append(user)
-        values.append(user.results[0])
-    return best
+def _is_consumer(op: ir.Operation) -> bool:
+    """Returns whether an operation is elementwise, or expands a result in front of such."""
+    return op.name == "tensor.expand_shape" or is_elementwise(op)

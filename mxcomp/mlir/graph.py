@@ -176,9 +176,10 @@ RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 VIEWS = (*RESHAPES, "tensor.cast")
 
 
-def look_through(value: ir.Value, names: Collection[str]) -> ir.Value:
-    """Follows a value through operations of these names, by their first operand."""
-    while (op := producer(value)) is not None and op.name in names:
+def look_through(value: ir.Value, wanted: Collection[str] | Callable[[ir.Operation], bool]) -> ir.Value:
+    """Follows a value through operations that are wanted, by name or by what they are, by their first operand."""
+    is_wanted = wanted if callable(wanted) else lambda op: op.name in wanted
+    while (op := producer(value)) is not None and is_wanted(op):
         value = op.operands[0]
     return value
 
@@ -245,6 +246,19 @@ def users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
             first = op if op.is_before_in_block(first) else first
         pending.remove(first)
         yield first
+
+
+def chain_behind(op: ir.Operation, fits: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
+    """Returns the longest chain of fitting operations on a result of which only the last result has other readers."""
+    values, inside, longest = [op.results[0]], list[ir.Operation](), list[ir.Operation]()
+    for user in users_in_order(values):
+        if len(user.results) != 1 or not fits(user):
+            break
+        inside.append(user)
+        if all(use.owner.operation in inside for value in values for use in value.uses):
+            longest = list(inside)
+        values.append(user.results[0])
+    return longest
 
 
 def captures(op: ir.Operation) -> bool:
