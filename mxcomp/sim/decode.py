@@ -81,6 +81,14 @@ def _with_operands(instruction: Instruction, variant: str) -> Instruction:
 _OPERAND_FIELDS = frozenset(("src0", "src1", "src2", "vsrc0", "vsrc1", "vdst", "sdst", "sd", "s0", "s1"))
 
 
+_ACCUMULATION = {
+    "v_accvgpr_read": (False, True),
+    "v_accvgpr_write": (True, False),
+    "v_accvgpr_mov_b32": (True, True),
+}
+"""Whether the result, and the source, of moves are accumulation registers."""
+
+
 def _sized(operand: Operand, dwords: int) -> Operand:
     return operand if operand.dwords == dwords else shared(operand.code, dwords, *operand[2:])
 
@@ -92,16 +100,12 @@ def _vector(instruction: Instruction, op: VectorOp, variant: str) -> Instruction
     if "bitop3" in instruction.mnemonic:  # its truth table lies in the modifier fields
         fields.update({name: instruction.flag(name) for name in ("omod", "abs", "neg")})
         explicit = [operand._replace(negate=False, absolute=False) for operand in explicit]
-    destination = shared(instruction.flag("vdst") + VGPR0)
-    if op.dst.startswith("s"):
-        destination = shared(instruction.flag("vdst"))
-    if instruction.mnemonic == "v_accvgpr_write":
-        destination = shared(instruction.flag("vdst") + AGPR0)
-    if instruction.mnemonic.startswith("v_accvgpr") and instruction.mnemonic != "v_accvgpr_write":
+    to_accumulators, from_accumulators = _ACCUMULATION.get(instruction.mnemonic, (False, False))
+    first = 0 if op.dst.startswith("s") else AGPR0 if to_accumulators else VGPR0
+    destination = shared(instruction.flag("vdst") + first)
+    if from_accumulators:
         shift = AGPR0 - VGPR0
         explicit = [x._replace(code=x.code + shift) if VGPR0 <= x.code < AGPR0 else x for x in explicit]
-        if instruction.mnemonic == "v_accvgpr_mov_b32":
-            destination = shared(instruction.flag("vdst") + AGPR0)
     sources: list[Operand] = []
     if instruction.mnemonic in ("v_fmamk_f32", "v_fmaak_f32"):
         constant = shared(LITERAL, literal=literal)

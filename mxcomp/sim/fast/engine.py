@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -286,24 +286,26 @@ class FastWave:
         """Follows the traces of compiled code, and of the NumPy engine's last instruction."""
         if self._watched is None:
             return
-        watched, env, events = self._watched, self.env, self.group.recorder.events
+        watched, env = self._watched, self.env
         traced, logged = int(env[Env.TRACED]), int(env[Env.LOGGED])
         segments = watched.trace[:traced].tolist()
         self.node = watched.paths.follow(self.node, segments, self._found)
-        if self.group.local is not None:
-            self.group.local.record(Chunk(self.state.number, segments, watched.log[:logged].copy(), tuple(events)))
-        events.clear()
+        self._record(segments, watched.log[:logged].copy())
         env[Env.TRACED] = env[Env.LOGGED] = 0
 
     def _read_step(self, line: Line, mode: tuple[int, int] | None) -> None:
         """Follows an instruction that the NumPy engine executed and that is not the last one of a segment."""
         if self._watched is None:
             return
-        events, facts = self.group.recorder.events, line.facts
+        facts = line.facts
         self.node = self._watched.paths.step(self.node, (facts.instruction.offset, mode), facts, self._found)
+        self._record((), np.empty((0, Log.SIZE), np.int64), facts)
+
+    def _record(self, segments: Sequence[int], rows: NDArray[np.int64], facts: Facts | None = None) -> None:
+        """Hands on what was executed, with what the NumPy engine did of it."""
+        events = self.group.recorder.events
         if self.group.local is not None:
-            empty = np.empty((0, Log.SIZE), np.int64)
-            self.group.local.record(Chunk(self.state.number, (), empty, tuple(events), facts))
+            self.group.local.record(Chunk(self.state.number, segments, rows, tuple(events), facts))
         events.clear()
 
     def _found(self, note: Note) -> None:

@@ -30,9 +30,9 @@ _LANES = np.arange(64, dtype=np.int64)
 _ALL_LANES = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Access:
-    """The LDS access of a logged instruction, the same for all its executions.
+    """The LDS access of a logged instruction, the same for all its executions; those that do the same are equal.
 
     Attributes:
         facts: The instruction.
@@ -42,7 +42,7 @@ class Access:
         direct: A direct load from global memory, whose lanes follow each other in LDS.
     """
 
-    facts: Facts
+    facts: Facts = field(compare=False)
     slot: int
     offsets: tuple[int, ...]
     writes: bool
@@ -61,10 +61,6 @@ class Access:
             return cls(facts, max(4, op.size), (0,), True, False, True)
         two = (operands.offset * op.stride, operands.offset1 * op.stride)
         return cls(facts, op.size, (0,) if op.accesses == 1 else two, op.kind == "store", op.kind == "atomic", False)
-
-    @property
-    def kind(self) -> object:
-        return self.slot, self.offsets, self.writes, self.updates, self.direct
 
     def addresses(self, rows: Rows) -> Rows:
         """Returns the addresses of logged rows, int64[n, 64]."""
@@ -96,7 +92,10 @@ class Event:
 
 
 class Recorder(Shadow):
-    """Replaces the shadow while the NumPy engine executes: records the calls that it would receive."""
+    """Replaces the shadow while the NumPy engine executes: records the calls that it would receive.
+
+    Not those of transfers, as these are replayed with all others.
+    """
 
     def __init__(self, barrier: Callable[[], None]) -> None:
         self.events: list[Event] = []
@@ -110,9 +109,6 @@ class Recorder(Shadow):
 
     def update(self, wave: Issuer, i: Instruction, cells: Cells) -> None:
         self.events.append(Event(False, cells, updates=True))
-
-    def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """Ignores transfers, as those of the NumPy engine's steps are replayed with all others."""
 
     def barrier(self) -> None:
         self._barrier()
@@ -130,16 +126,9 @@ class Code:
     def __init__(self, segments: Sequence[Sequence[Facts]]) -> None:
         self.transfers = [[f for f in part if f.flight is not None or f.wait is not None] for part in segments]
         self.accesses = [Access.of(part[-1]) for part in segments]
-        numbers: dict[object, int] = {}
-        self.kinds: list[Access] = []
-        self.kind_of = np.full(len(segments), -1)
+        self.kinds = list(dict.fromkeys(access for access in self.accesses if access is not None))
+        self.kind_of = np.array([-1 if access is None else self.kinds.index(access) for access in self.accesses])
         self.is_direct = np.array([access is not None and access.direct for access in self.accesses])
-        for number, access in enumerate(self.accesses):
-            if access is not None:
-                kind = numbers.setdefault(access.kind, len(numbers))
-                self.kind_of[number] = kind
-                if kind == len(self.kinds):
-                    self.kinds.append(access)
 
 
 @dataclass(slots=True, eq=False)

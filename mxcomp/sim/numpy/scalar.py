@@ -96,8 +96,7 @@ def _trap(i: Instruction) -> Step:
 
 
 def _clock(i: Instruction) -> Step:
-    code = 0 if i.memory is None or i.memory.result is None else i.memory.result.code
-    code = code or i.flag("sdata")
+    code = i.flag("sdata")
 
     def clock(w: Wave) -> None:
         w.group.clock += 100
