@@ -59,10 +59,7 @@ def emit_plugin(
         texts = _specs(source, options, program, session_flags)
     except MxcompError as error:
         raise error.with_report(program.report, program.report.warnings) from None
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {directory}: {error.strerror}") from None
+    files.folder(directory, "a plugin")
     lines = response if LINK in texts else response[:-1]
     texts[RESPONSE] = "\n".join(lines) + "\n"
     texts[SCRIPT] = script(flags, LINK in texts)

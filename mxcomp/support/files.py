@@ -22,7 +22,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def write(results: Mapping[str | Path, bytes]) -> None:
             file.settled = True
     finally:
         for file in files:
-            file.clean()
+            file.close()
 
 
 def read(name: str | Path) -> bytes:
@@ -94,17 +94,34 @@ def writing(name: str | Path) -> Iterator[Path]:
 
     Raises InputError.
     """
-    file = _File(name)
     try:
-        if _is_stream(name) or file.path.is_dir():
-            raise InputError(f"cannot write {name}: expected a file")
-        file.create()
-        yield file.content
-        file.commit()
+        with closing(_File(name)) as file:
+            if _is_stream(name) or file.path.is_dir():
+                raise InputError(f"cannot write {name}: expected a file")
+            file.create()
+            yield file.content
+            file.commit()
     except OSError as error:
         raise _input_error(name, error) from None
-    finally:
-        file.clean()
+
+
+def check_writable(name: str | Path | None, flag: str = "") -> None:
+    """Raises InputError for a file that cannot be written, before its contents take long to compute."""
+    try:
+        if name is not None and not _is_stream(name):
+            with closing(_File(name)) as file:
+                file.create()
+    except OSError as error:
+        raise InputError(f"{flag}{_input_error(name or '', error)}") from None
+
+
+def folder(path: str | Path, what: str) -> Path:
+    """Returns a directory for something, created if needed. Raises InputError."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{what} cannot be written: {error}") from None
+    return Path(path)
 
 
 class _File:
@@ -136,7 +153,7 @@ class _File:
         with suppress(FileNotFoundError):
             mode = os.stat(self.name).st_mode  # of the link, where there is one: links in a circle are an error
             if stat.S_ISDIR(mode):
-                raise IsADirectoryError(errno.EISDIR, "is a directory")
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             self._permissions = mode & 0o777
         # 0o666 is what `open` asks for; a replaced file that others may not read stays so
         mode = 0o666 if self._permissions is None else 0o600
@@ -185,7 +202,8 @@ class _File:
                 self.path.unlink(missing_ok=True)
         self.settled = True
 
-    def clean(self) -> None:
+    def close(self) -> None:
+        """Removes what is not needed any more."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
+from mxcomp.support import files
 from mxcomp.tools import common, shapes
 
 NAME = "mxcomp-bench"
@@ -53,24 +54,16 @@ def main(argv: list[str] | None = None) -> int:
 def _bench(args: argparse.Namespace) -> int:
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs={args.jobs}: expected 1 or more")
-    common.check_writable(args.json)
-    common.check_writable(args.csv)
+    files.check_writable(args.json)
+    files.check_writable(args.csv)
     if args.picture:
-        _prepare(args.picture)
+        from mxcomp.sim.timing import pictures
+
+        pictures.check()
+        files.folder(args.picture, "pictures")
     modes = {"models": args.model, "moe": args.moe, "configurations": args.configurations, "matmuls": True}
     mode = next(name for name, is_it in modes.items() if is_it)
     return import_module(f"mxcomp.tools.bench_{mode}").run(NAME, args)  # what each needs takes a while to load
-
-
-def _prepare(directory: Path) -> None:
-    """Raises InputError where no pictures can be made, before anything takes long."""
-    from mxcomp.sim.timing import pictures
-
-    pictures.check()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"pictures cannot be written: {error}") from None
 
 
 if __name__ == "__main__":

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
-import stat
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from statistics import geometric_mean
 
 from mxcomp.errors import InputError, MxcompError
@@ -79,25 +76,6 @@ def check_modelled(args: argparse.Namespace, mode: str, what: str, unused: Seque
         raise InputError(f"{mode} with {shown}: expected {used} only")
 
 
-def check_writable(name: str | Path | None, flag: str = "") -> None:
-    """Raises InputError for a file that cannot be written, before its contents take long to compute."""
-    if name is None or str(name) == "-":
-        return
-    path = Path(name)
-    try:
-        found = os.stat(path)
-        fault = errno.EISDIR if stat.S_ISDIR(found.st_mode) else 0
-    except FileNotFoundError:
-        folder = Path(os.path.realpath(path)).parent  # of what a link leads to
-        fault = 0 if os.access(folder, os.W_OK) else errno.EACCES if folder.is_dir() else errno.ENOENT
-    except OSError as error:
-        fault = error.errno or errno.EINVAL
-    except ValueError as error:  # NUL
-        raise InputError(f"{flag}cannot write {str(name)!r}: {error}") from None
-    if fault:
-        raise InputError(f"{flag}cannot write {name}: {os.strerror(fault)}")
-
-
 def system_error(error: OSError) -> str:
     """Returns the system's message, with the file."""
     files = " → ".join(str(file) for file in (error.filename, error.filename2) if file is not None)
@@ -115,21 +93,20 @@ def exit_code(name: str, run: Callable[[], int | None]) -> int:
         sys.stdout.flush()  # here a full disk is an error, and not a message of Python's behind the end
         return code
     except MxcompError as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
-        return 1
+        message = str(error)
     except BrokenPipeError:
         _drop_stdout()
         return 1
     except OSError as error:  # a disk that fills up, a directory that goes away: what was not known before the work
         _drop_stdout()
-        print(f"{name}: error: {system_error(error)}", file=sys.stderr)
-        return 1
+        message = system_error(error)
     except MemoryError as error:
-        print(f"{name}: error: not enough memory{f': {error}' if str(error) else ''}", file=sys.stderr)
-        return 1
+        message = f"not enough memory{f': {error}' if str(error) else ''}"
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
+    print(f"{name}: error: {message}", file=sys.stderr)
+    return 1
 
 
 def _drop_stdout() -> None:

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def run() -> None:
-        common.check_writable(args.output)
+        files.check_writable(args.output)
         with ir.Context(), ir.Location.unknown():
             registry = Registry(get_target(args.target), args.ukernel_dir)
             match args.words:

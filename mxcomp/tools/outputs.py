@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from mxcomp.errors import InputError
 from mxcomp.layout.logical import SCALE_TYPES, TYPES, numbers
 from mxcomp.run.signature import OF_ML_DTYPES, TensorType
-from mxcomp.tools import common, signature
+from mxcomp.support import files
+from mxcomp.tools import signature
 
 _FLAG = re.compile(r"--?output=(?P<value>.*)", re.DOTALL)
 _SPEC = re.compile(rf"(?P<kind>{'|'.join(TYPES)})(\*(?P<scales>\d+))?(@(?P<file>.+))?")
@@ -91,7 +92,7 @@ def _check_writable(flag: str, value: str) -> None:
     """Raises InputError for a file that cannot be: a simulation takes too long to find that out behind it."""
     spec = _SPEC.fullmatch(value)
     name = spec["file"] if spec else value[1:] if value.startswith(("@", "+")) else None
-    common.check_writable(name, f"{flag}: ")
+    files.check_writable(name, f"{flag}: ")
 
 
 def _saved(values: list[tuple[str, str]], flags: list[str]) -> list[Saved]:

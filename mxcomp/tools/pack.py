@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
             raise InputError(
                 f"which layout? --manifest=FILE says what the program reads: mxcomp-compile {FLAG}=FILE writes it"
             )
-        common.check_writable(args.output)
+        files.check_writable(args.output)
         manifest = Manifest.from_json(files.read(args.manifest), args.manifest)
         checkpoint.save(args.output, checkpoint.pack(manifest, Checkpoint.read(*args.input), args.scope))
 

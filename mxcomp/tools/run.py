@@ -111,7 +111,7 @@ def _run(args: argparse.Namespace, flags: list[str]) -> int:
     os.environ |= library.environment(engine=args.engine, checks=args.checks, schedule=args.schedule, seed=args.seed)
     Settings.of(os.environ)
     if args.timeline:
-        os.environ |= library.environment(timeline=str(_directory(args.timeline, "timelines")))
+        os.environ |= library.environment(timeline=str(files.folder(args.timeline, "timelines").absolute()))
     index = _prepare_dump(args.dump_operands, args.report) if args.dump_operands else None
     is_profiled = any(getattr(args, name) for name in _PROFILES)
     with _profiled(args, flags) if is_profiled else nullcontext():
@@ -134,7 +134,7 @@ def _profiled(args: argparse.Namespace, flags: list[str]) -> Iterator[None]:
     wanted = Wanted.of((args.profile or "").removeprefix("all"))
     places = reports.read(args.report).launches if args.report else ()
     for name in ("profile_json", "profile_csv", "roofline"):
-        common.check_writable(getattr(args, name), f"--{name.replace('_', '-')}: ")
+        files.check_writable(getattr(args, name), f"--{name.replace('_', '-')}: ")
     if args.roofline:
         from mxcomp.sim.timing import pictures  # half of this program's start
 
@@ -167,23 +167,13 @@ def _prepare_dump(directory: str, report: str | None) -> Path:
     if report is None:
         raise InputError("--dump-operands needs --report=FILE, as mxcomp-compile --report=FILE writes it")
     reports.read(report)
-    index = _directory(directory, "operands") / INDEX
+    index = files.folder(directory, "operands").absolute() / INDEX
     try:
         index.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"operands cannot be written: {error}") from None
     os.environ |= library.environment(dump_operands=str(index.parent), report=str(Path(report).absolute()))
     return index
-
-
-def _directory(path: str, what: str) -> Path:
-    """Returns an absolute path, created if needed. Raises InputError."""
-    directory = Path(path).absolute()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{what} cannot be written: {error}") from None
-    return directory
 
 
 def _print_dump(index: Path, report: str, code: int) -> None:

@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def run() -> None:
         for path in (*args.output, args.timeline, args.picture):
-            common.check_writable(path)
+            files.check_writable(path)
         if (args.timeline or args.picture) and not args.timing:
             raise InputError("--timeline and --picture show what --timing models: give --timing")
         if args.picture:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
+from mxcomp.support import files
 from mxcomp.support.progress import Bar
 from mxcomp.target import DEFAULT
 from mxcomp.tools import common, shapes
@@ -129,7 +130,7 @@ class _Table:
         """Reads the file. Raises InputError for a file with lines that would be lost."""
         from mxcomp.selection import tuned_lines
 
-        common.check_writable(path)
+        files.check_writable(path)
         self._path, self._force, self._unwritten = path, force, 0
         self.added = 0
         self._lines: dict[Key, Line] = {}
@@ -163,7 +164,6 @@ class _Table:
 
     def _write(self) -> None:
         from mxcomp.selection import tuned_lines
-        from mxcomp.support import files
 
         files.write({self._path: tuned_lines.text(self._lines.values()).encode()})
         self._unwritten = 0

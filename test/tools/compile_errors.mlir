@@ -44,7 +44,7 @@
 // UNWRITABLE: {{^}}mxcomp-compile: error: cannot write {{.*}}/no/such/report.json: No such file or directory
 
 // RUN: not mxcomp-compile %S/compile.mlir --compile-to=input -o %t 2>&1 | filecheck %s --check-prefix=ONTO-DIRECTORY
-// ONTO-DIRECTORY: {{^}}mxcomp-compile: error: cannot write {{.*}}: is a directory
+// ONTO-DIRECTORY: {{^}}mxcomp-compile: error: cannot write {{.*}}: Is a directory
 
 // RUN: not mxcomp-compile %S/compile.mlir --compile-to=input --report=- 2>&1 | filecheck %s --check-prefix=BOTH
 // RUN: not mxcomp-compile %S/compile.mlir --compile-to=input -o %t/both --report=%t/both 2>&1 | filecheck %s --check-prefix=BOTH
