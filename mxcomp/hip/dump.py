@@ -37,12 +37,9 @@ class OperandDump:
     def __init__(self, report: str, directory: str) -> None:
         try:
             matmuls = reports.read(report).matmuls
-        except InputError as error:
-            raise SimulationError(f"operands cannot be dumped: {error}") from None
-        try:
             Path(directory).mkdir(parents=True, exist_ok=True)
             (Path(directory) / INDEX).unlink(missing_ok=True)
-        except OSError as error:
+        except (InputError, OSError) as error:
             raise SimulationError(f"operands cannot be dumped: {error}") from None
         self._directory = Path(directory)
         self._launches = 0

@@ -34,6 +34,7 @@ def main() -> None:
 
 
 def _answer(devices: Devices, operation: Operation, device: int, a: int, b: int, payload: bytes) -> bytes:
+    code = _CODES.get(operation, ErrorCode.INVALID_VALUE)
     try:
         value, result = devices.handlers[operation](device, a, b, payload)
         return REPLY.pack(ErrorCode.SUCCESS, len(result), value) + result
@@ -42,17 +43,14 @@ def _answer(devices: Devices, operation: Operation, device: int, a: int, b: int,
     except CodeObjectError as error:
         code, message = ErrorCode.INVALID_IMAGE, str(error)
     except SimulationError as error:
-        code, message = _CODES.get(operation, ErrorCode.INVALID_VALUE), str(error)
+        message = str(error)
     except MemoryError:
         code, message = ErrorCode.OUT_OF_MEMORY, "not enough memory for the simulation"
     except OSError as error:  # a profile or a timeline that cannot be written
-        code, message = (
-            _CODES.get(operation, ErrorCode.INVALID_VALUE),
-            f"{error.filename or 'system'}: {error.strerror}",
-        )
+        message = f"{error.filename or 'system'}: {error.strerror}"
     except Exception as error:  # a bug here; the host program is to survive it
         traceback.print_exc()
-        code, message = _CODES.get(operation, ErrorCode.INVALID_VALUE), f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
     text = message.encode(errors="replace")[:_LONGEST_MESSAGE]
     return REPLY.pack(code, len(text), 0) + text
 

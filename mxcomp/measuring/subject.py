@@ -10,7 +10,7 @@ from iree.compiler import ir
 from numpy.typing import NDArray
 
 import mxcomp.ir as mx
-from mxcomp.formats import MX_BLOCK, decode, decode_e8m0, element_format, unpack_bits
+from mxcomp.formats import decode, dequantise, element_format, unpack_bits
 from mxcomp.layout.problem import Problem
 from mxcomp.run.signature import ELEMENTS
 
@@ -87,27 +87,18 @@ class Subject:
             found = found.view(ELEMENTS["bf16"])
         a, a_scale, b, b_scale = (each.view(np.uint8).reshape(-1, *each.shape[-2:]) for each in arguments)
         for batch, out in enumerate(found):
-            lhs = _Side(a[batch], a_scale[batch], self.problem.types[0])
-            rhs = _Side(b[batch], b_scale[batch], self.problem.types[1])
             for rows, columns in _parts(m, n, k):
-                if wrong := _wrong(lhs.values(rows), rhs.values(columns), out[np.ix_(rows, columns)]):
+                lhs = _values(a[batch, rows], a_scale[batch, rows], self.problem.types[0])
+                rhs = _values(b[batch, columns], b_scale[batch, columns], self.problem.types[1])
+                if wrong := _wrong(lhs, rhs, out[np.ix_(rows, columns)]):
                     row, column, text = wrong
                     return f"element ({rows[row]}, {columns[column]}) {text}"
         return ""
 
 
-@dataclass(frozen=True)
-class _Side:
-    """An operand: bytes [rows, K · bits / 8] and scales [rows, K / 32]."""
-
-    packed: Bytes
-    scales: Bytes
-    kind: str
-
-    def values(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Returns the values as float64 [rows, K]."""
-        elements = decode(unpack_bits(self.packed[rows], self.kind), self.kind).astype(np.float64)
-        return elements * decode_e8m0(self.scales[rows]).astype(np.float64).repeat(MX_BLOCK, axis=1)
+def _values(packed: Bytes, scales: Bytes, kind: str) -> NDArray[np.float64]:
+    """Returns the values [rows, K] of bytes [rows, K · bits / 8] and scales [rows, K / 32]."""
+    return dequantise(unpack_bits(packed, kind), scales, kind, dtype=np.float64)
 
 
 def _finite(codes: Bytes, kind: str) -> Bytes:
