@@ -155,7 +155,7 @@ def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
             code = arith.ExtUIOp(ir.IntegerType.get_signless(32), tensor.ExtractOp(flat, [at]).result).result
             left = build.apply(ir.AffineExpr.get_mod(first_bit, bits) * -1 + i * bits, indices)
             part = _moved(code, left, negative=i == 0 and bits == 6)
-            value = part if value is None else arith.OrIOp(value, part).result
+            value = part if value is None else s.either(value, part)
         assert value is not None
         return arith.TruncIOp(i8, value).result
 
@@ -164,9 +164,5 @@ def _bytes(codes: ir.Value, bits: int, sizes: Sequence[ir.Value]) -> ir.Value:
 
 def _moved(code: ir.Value, left: ir.Value, negative: bool) -> ir.Value:
     """Returns an i32 code shifted to the left, or to the right if `negative`."""
-    i32 = code.type
-    distance = arith.IndexCastOp(i32, left).result
-    if not negative:
-        return arith.ShLIOp(code, distance).result
-    zero = arith.ConstantOp(i32, 0).result
-    return arith.ShRUIOp(code, arith.SubIOp(zero, distance).result).result
+    distance = arith.IndexCastOp(code.type, left).result
+    return arith.ShRUIOp(code, s.minus(0, distance)).result if negative else arith.ShLIOp(code, distance).result

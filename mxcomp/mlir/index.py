@@ -17,6 +17,10 @@ _MOST = 2**24
 """A number above any number of K tiles."""
 
 
+def _compared(predicate: arith.CmpIPredicate) -> Callable[[Index, Index | int], ir.Value]:
+    return lambda self, other: arith.CmpIOp(predicate, self.value, Index.of(other).value).result
+
+
 class Index:
     """A sum of a number and of multiples of index values. Values are not negative where one is divided."""
 
@@ -75,14 +79,9 @@ class Index:
     def __xor__(self, other: Index) -> Index:
         return _binary(arith.XOrIOp, self, other)
 
-    def __lt__(self, other: Index | int) -> ir.Value:
-        return arith.CmpIOp(arith.CmpIPredicate.ult, self.value, Index.of(other).value).result
-
-    def __ge__(self, other: Index | int) -> ir.Value:
-        return arith.CmpIOp(arith.CmpIPredicate.uge, self.value, Index.of(other).value).result
-
-    def is_value(self, other: Index | int) -> ir.Value:
-        return arith.CmpIOp(arith.CmpIPredicate.eq, self.value, Index.of(other).value).result
+    __lt__, __ge__, is_value = map(
+        _compared, (arith.CmpIPredicate.ult, arith.CmpIPredicate.uge, arith.CmpIPredicate.eq)
+    )
 
     def times(self, other: Index) -> Index:
         """Returns the product of two values that are known only at run time."""

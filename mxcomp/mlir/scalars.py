@@ -84,7 +84,7 @@ def _binary(op: Callable[[ir.Value, ir.Value], ir.OpView]) -> Callable[[Number, 
 
 plus, minus, times = map(_binary, (arith.AddIOp, arith.SubIOp, arith.MulIOp))
 added, subtracted, multiplied, quotient = map(_binary, (arith.AddFOp, arith.SubFOp, arith.MulFOp, arith.DivFOp))
-divided, remainder = map(_binary, (arith.DivUIOp, arith.RemUIOp))  # of unsigned numbers
+divided, remainder, lowest = map(_binary, (arith.DivUIOp, arith.RemUIOp, arith.MinUIOp))  # of unsigned numbers
 both, either, flipped = map(_binary, (arith.AndIOp, arith.OrIOp, arith.XOrIOp))
 
 

@@ -9,12 +9,17 @@ from typing import TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from mxcomp.mlir import scalars as s
+
 _Operator: TypeAlias = "Callable[[Unsigned, Number], Unsigned]"
 
 
-def _operators(op: Callable[[ir.Value, ir.Value], ir.OpView]) -> tuple[_Operator, _Operator]:
+def _operators(op: Callable[[s.Number, s.Number], ir.Value]) -> tuple[_Operator, _Operator]:
     """Returns the methods that build an operation with another number behind, and in front."""
-    return lambda self, other: _made(op, self, other), lambda self, other: _made(op, other, self)
+    return (
+        lambda self, other: Unsigned(op(self.value, _value(other))),
+        lambda self, other: Unsigned(op(_value(other), self.value)),
+    )
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,11 @@ class Unsigned:
     def index(self) -> ir.Value:
         return arith.IndexCastUIOp(ir.IndexType.get(), self.value).result
 
-    __add__, __radd__ = _operators(arith.AddIOp)
-    __sub__, __rsub__ = _operators(arith.SubIOp)
-    __mul__, __rmul__ = _operators(arith.MulIOp)
-    __floordiv__, _ = _operators(arith.DivUIOp)
-    __mod__, _ = _operators(arith.RemUIOp)
+    __add__, __radd__ = _operators(s.plus)
+    __sub__, __rsub__ = _operators(s.minus)
+    __mul__, __rmul__ = _operators(s.times)
+    __floordiv__, _ = _operators(s.divided)
+    __mod__, _ = _operators(s.remainder)
 
 
 Number: TypeAlias = Unsigned | int
@@ -46,14 +51,8 @@ def minimum(first: Number, second: Number) -> Number:
     """Returns the smaller of two."""
     if isinstance(first, int) and isinstance(second, int):
         return min(first, second)
-    return _made(arith.MinUIOp, first, second)
+    return Unsigned(s.lowest(_value(first), _value(second)))
 
 
-def _made(op: Callable[[ir.Value, ir.Value], ir.OpView], first: Number, second: Number) -> Unsigned:
-    return Unsigned(op(_value(first), _value(second)).operation.results[0])
-
-
-def _value(number: Number) -> ir.Value:
-    if isinstance(number, Unsigned):
-        return number.value
-    return arith.ConstantOp(ir.IntegerType.get_signless(32), number).result
+def _value(number: Number) -> s.Number:
+    return number.value if isinstance(number, Unsigned) else number
