@@ -29,11 +29,6 @@ class Cache:
         self.stored = operands[0].stored
         self.starts = [each.place(n=head).here for each in operands]
 
-    @property
-    def registers(self) -> int:
-        """The number of values that a load gives: words, and perhaps a scale."""
-        return len(self._operands)
-
     def row(self, key: Index, is_there: ir.Value, pages: Values) -> list[Index]:
         """Returns where the row of a key begins, and its scales; nowhere if it is not there.
 
@@ -49,6 +44,7 @@ class Cache:
         return rows
 
     def load(self, row: Sequence[Index], at: Index, count: int) -> Values:
+        """Loads so many elements of a row: words, and perhaps a scale."""
         elements, *scales = self._operands
         packed = 8 // self.stored.bits or 1
         loaded = elements.load(row[0] + at // packed, count // packed)
@@ -63,34 +59,32 @@ class Cache:
         scale = exponent(element(loaded[1], 0)) if loaded[1:] else number(1.0)
         return builder.part(extended(loaded[0], scale, self.stored.format, self._kind), 0, count)
 
-    def load_row(self, row: Sequence[Index], quarter: Index, size: int) -> Values:
+    def load_row(self, row: Sequence[Index], quarter: Index, size: int) -> list[Values]:
         """Loads a lane's pieces of a row of keys."""
-        loaded: Values = []
-        each = self.stored.piece(size)
+        loaded, each = list[Values](), self.stored.piece(size)
         for start in range(0, size, 4 * each):
             at = quarter * each + start
             if start + 4 * each <= size:
-                loaded += self.load(row, at, each)
+                loaded.append(self.load(row, at, each))
             else:
                 inside = at < size
-                loaded += [builder.masked(inside, x) for x in self.load(row, select(inside, at, 0), each)]
+                loaded.append([builder.masked(inside, x) for x in self.load(row, select(inside, at, 0), each)])
         return loaded
 
-    def factors(self, loaded: Values, size: int) -> Values:
+    def factors(self, loaded: list[Values], size: int) -> Values:
         """Returns factors of the first product from the pieces of a row."""
-        each, count = self.stored.piece(size), self.registers
-        whole = [self.converted(loaded[i : i + count], each) for i in range(0, len(loaded), count)]
-        return [builder.part(x, i, LANE) for x in whole for i in range(0, each, LANE)]
+        each = self.stored.piece(size)
+        return [builder.part(x, i, LANE) for x in self.values(loaded, each) for i in range(0, each, LANE)]
 
-    def load_values(self, rows: Sequence[Sequence[Index]], column: Index, pieces: Pieces) -> Values:
+    def load_values(self, rows: Sequence[Sequence[Index]], column: Index, pieces: Pieces) -> list[Values]:
         """Loads a lane's part of the values of eight keys, piece by piece."""
         width = pieces.width
         starts = [column * width + number_ * width * COLUMNS for number_ in range(pieces.count)]
-        return [x for start in starts for row in rows for x in self.load(row, start, width)]
+        return [self.load(row, start, width) for start in starts for row in rows]
 
-    def values(self, loaded: Values, pieces: Pieces) -> Values:
-        count = self.registers
-        return [self.converted(loaded[i : i + count], pieces.width) for i in range(0, len(loaded), count)]
+    def values(self, loaded: list[Values], count: int) -> Values:
+        """Returns what was loaded, so many elements at a time."""
+        return [self.converted(each, count) for each in loaded]
 
 
 def _words(loaded: ir.Value) -> ir.Value:

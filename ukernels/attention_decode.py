@@ -42,6 +42,9 @@ class Decode(Parameters):
         writer(self)(self, workgroup, given, threads).write()
 
 
+Loads: TypeAlias = list[Values]
+"""What each load of keys or values gives."""
+
 Rows: TypeAlias = Callable[[], tuple[Sequence[Index], Sequence[Index]]]
 
 
@@ -60,7 +63,7 @@ class NewRow(Protocol):
     def is_stored(self, row: Index, is_there: ir.Value) -> ir.Value:
         """Returns whether a row that may be there is read from memory."""
 
-    def put(self, loaded: list[Values], start: Index, rows: Rows, column: Index, quarter: Index) -> list[Values]:
+    def put(self, loaded: list[Loads], start: Index, rows: Rows, column: Index, quarter: Index) -> list[Loads]:
         """Returns what a lane has loaded of keys and values, with the new row in its place.
 
         They are those of a step, which starts with this key; `rows` returns those that the lane has.
@@ -135,7 +138,7 @@ class _Decode:
 
     def write(self) -> None:
         spec = self.spec
-        is_prefetched, first = spec.size + spec.value_size <= _PREFETCHED, list[Values]()
+        is_prefetched, first = spec.size + spec.value_size <= _PREFETCHED, list[Any]()
         if self.new is not None:
             self.new.make(self.head)
             first = self._load(Index.of(0)) if is_prefetched else first
@@ -143,7 +146,7 @@ class _Decode:
         queries, heads = [self._load_queries(n) for n in range(spec.fragments)], map(self._query, range(spec.fragments))
         states = [self.others.start(head, self.is_first, self.pieces.fragments) for head, _ in heads]
 
-        def turn(step: Index, loaded: list[Values], carried: list[Any]) -> list[Any]:
+        def turn(step: Index, loaded: list[Any], carried: list[Any]) -> list[Any]:
             ahead = self._load(step + 1, loaded[-1])
             builder.keep_loads()
             builder.sched_barrier()
@@ -165,7 +168,7 @@ class _Decode:
         piece = self.spec.key.piece(self.spec.size)
         return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size, piece)
 
-    def _load(self, step: Index, ids: Values | None = None) -> list[Values]:
+    def _load(self, step: Index, ids: Values | None = None) -> list[Any]:
         """Loads keys, values and masks of a step, counted from the first one; nothing after the last step.
 
         Of keys in pages also the ids of the next step; `ids` are those of this one, by default loaded here.
@@ -173,7 +176,7 @@ class _Decode:
         is_there, start = step < self.count, ((self.first + step) * KEYS).here
         pages = self._ids(step) if ids is None else ids
         of_lane, rows = self._rows(start)
-        keys, masks = Values(), Values()
+        keys, masks = Loads(), Values()
         for half, row in enumerate(of_lane):
             is_stored = self._is_stored(row, is_there)
             for part, size in self.key_parts:
@@ -213,16 +216,14 @@ class _Decode:
     def _clamped(self, row: Index) -> Index:
         return row if self.is_even else select(row < self.keys, row, last(self.keys))
 
-    def _multiply(
-        self, step: Index, queries: list[Values], loaded: list[Values], carried: Sequence[Any]
-    ) -> list[State]:
+    def _multiply(self, step: Index, queries: list[Values], loaded: list[Any], carried: list[Any]) -> list[State]:
         """Multiplies 32 keys, and returns the states that the loop carries."""
         keys, values, masks, _ = loaded
         if self.new is not None:
             start = ((self.first + step) * KEYS).here
             keys, values = self.new.put([keys, values], start, partial(self._rows, start), self.column, self.quarter)
         keys = self.key.factors(keys, self.spec.size)
-        factors = attention.transposed(self.value.values(values, self.pieces), self.pieces)
+        factors = attention.transposed(self.value.values(values, self.pieces.width), self.pieces)
         result = list[State]()
         for number_, (state, query) in enumerate(zip(carried, queries, strict=True)):
             found = attention.scores(keys, query, self.scales[number_], self.spec.cap)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, vector
@@ -21,7 +21,7 @@ from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.attention import KEYS, Pieces
 from mxcomp.ukernels.attention_cache import Cache
-from mxcomp.ukernels.attention_decode import Decode, Rows, writer
+from mxcomp.ukernels.attention_decode import Decode, Loads, Rows, writer
 from mxcomp.ukernels.attention_memory import Operand, Stored
 from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.rotated_rows import Element, RotatedRows
@@ -204,19 +204,17 @@ class _NewRow:
         is_other = arith.CmpIOp(arith.CmpIPredicate.ne, row.value, self._place.value).result
         return builder.both(is_there, is_other)
 
-    def put(self, loaded: list[Values], start: Index, rows: Rows, column: Index, quarter: Index) -> list[Values]:
+    def put(self, loaded: list[Loads], start: Index, rows: Rows, column: Index, quarter: Index) -> list[Loads]:
         decode, pieces = self._spec.attention, Pieces.of(self._spec.attention.value_size)
 
-        def renewed() -> list[Values]:
+        def renewed() -> Loads:
             key, value = self._own
             keys, values = ([row.is_value(self._place) for row in each] for each in rows())
-            own = key.load_row(key.starts, quarter, decode.size)
-            of_value, count = value.load_values([value.starts], column, pieces), value.registers
-            of_pieces = [of_value[first : first + count] for first in range(0, len(of_value), count)]
-            new = [*product(keys, own)], [pair for piece in of_pieces for pair in product(values, piece)]
+            new = [*product(keys, key.load_row(key.starts, quarter, decode.size))]
+            new += [(is_new, each) for each in value.load_values([value.starts], column, pieces) for is_new in values]
             return [
-                [arith.SelectOp(*pair, before).result for pair, before in zip(*each, strict=True)]
-                for each in zip(new, loaded, strict=True)
+                [arith.SelectOp(is_new, *pair).result for pair in zip(each, before, strict=True)]
+                for (is_new, each), before in zip(new, chain(*loaded), strict=True)
             ]
 
         is_here = (self._place // KEYS).is_value(start // KEYS)
