@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import arith
 
+from mxcomp.mlir import scalars as s
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State
 from mxcomp.ukernels.attention_cache import Cache
@@ -208,9 +209,8 @@ class _Decode:
         for half in range(2):
             key = self._clamped((self.first + step) * KEYS + half * COLUMNS)
             page = clamped(self.table.load(self.table.place(n=self.of_table, l=key), 1))
-            more = arith.AddIOp(page, builder.i32(self.spec.pages.count)).result
-            is_behind = arith.CmpIOp(arith.CmpIPredicate.slt, page, builder.i32(0)).result
-            found.append(arith.SelectOp(is_behind, more, page).result)
+            more = s.plus(page, self.spec.pages.count)
+            found.append(s.select(s.less(page, 0), more, page))
         return found
 
     def _clamped(self, row: Index) -> Index:

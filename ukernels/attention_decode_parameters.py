@@ -88,8 +88,7 @@ class Parameters(Spec):
 
     @property
     def may_pack(self) -> bool:
-        """Whether results may be packed: an inner tile of rows, of each of which several workgroups have whole K
-        tiles."""
+        """Whether results may be packed: an inner tile of rows, each whole K tiles of several workgroups."""
         is_whole = self.queries == 1 and self.rows * self.value_size % (BLOCK * BLOCKS * STEPS) == 0
         is_whole_inner_tile = self.workgroups % INNER_ROWS == 0 and self.workgroups > INNER_ROWS
         return is_whole and is_whole_inner_tile and self.result in ("bf16", "f16")

@@ -123,8 +123,7 @@ class Parameters(standing.Plain):
 
     @property
     def inputs(self) -> list[ir.RankedTensorType]:
-        """The inputs as bytes: elements and scales of queries, keys and values; scales of both latter as `row_order`
-        says."""
+        """The inputs as bytes: elements and scales of queries, keys and values, whose scales are in `row_order`."""
         rows, key_heads = self.heads * self.queries, self.heads // self.shared
         sizes = [rows * self.key_bytes, rows * self.size // BLOCK]
         for each in self.staged:

@@ -25,8 +25,7 @@ from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
 INTRINSIC = "MFMA_SCALE_F32_16x16x128_B32"
 MFMA = INTRINSICS[INTRINSIC]
 ROWS, STEP, VALUES = MFMA.m, MFMA.k, MFMA.acc_inner
-"""The rows of a fragment; its depth, which is the number of keys of a step; and the numbers that a lane has of a
-result."""
+"""The rows of a fragment; its depth, which is the keys of a step; and the numbers that a lane has of a result."""
 GROUPS = LANES // ROWS
 """The number of groups of lanes, each with a block of its own."""
 _CHUNK, _BANKED, _WORD = 16, 16, 4

@@ -422,8 +422,7 @@ class _Packed(_Prefill):
         self.threads.keep(outs)
 
     def _with(self, outs: Values, inner_tile: Index, block: Index, words: Values, is_there: ir.Value) -> Values:
-        """Returns results with a block of a lane's query; `inner_tile`: the number of blocks in front of its inner
-        tile's."""
+        """Returns results with a block of a lane's query; `inner_tile`: the blocks in front of its inner tile's."""
         row, before = self.column % INNER_ROWS, self._before() * -self.spec.blocks
         tile, step, group = block // (STEPS * BLOCKS), block // BLOCKS % STEPS, block % BLOCKS
         place = ((inner_tile + block) * INNER_ROWS + row + before) * CODE_BYTES

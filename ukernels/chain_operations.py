@@ -23,8 +23,7 @@ REGION, BARRIER, SCATTER = "flow.dispatch.region", "util.optimization_barrier", 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat")
 _COSTLY = ("math.", "arith.div", "tensor.extract")
 _COSTLY_SLOTS, FEW_SLOTS = 12, 200
-"""The instructions of a function; and how many take no longer than a barrier: they are repeated wherever they are
-read."""
+"""The instructions of a function; and how many take no longer than a barrier: they are repeated where they are read."""
 _READS = ("linalg.index", "tensor.extract")
 
 

@@ -35,8 +35,7 @@ from mxcomp.ukernels.waves import BEYOND, INNER_ROWS, LANES, MFMA, PIECES, VALUE
 
 
 def layout_of(m: int, n: int, k: int = 1, waves: int = 1, parts: int = 1) -> DataTiledLayout:
-    """Returns the layout with so many MFMA in each wave along N, and in each part along M. A lane's scales are
-    contiguous."""
+    """Returns the layout with so many MFMA in a wave along N, and a part along M. A lane's scales are contiguous."""
     return DataTiledLayout(
         intrinsics_m=m,
         intrinsics_n=n,

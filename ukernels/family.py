@@ -114,8 +114,7 @@ class Tile:
 
 
 _MOST_HALF_K = 4095
-"""The K above which half an inner tile of padding is at most 6 %, which tiles over whole inner tiles make up for,
-modelled."""
+"""The K above which half an inner tile of padding is at most 6 %: whole inner tiles make up for that, modelled."""
 
 
 @dataclass(frozen=True)

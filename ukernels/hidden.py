@@ -201,8 +201,7 @@ class FewRows(split_k.Stream):
     results = len(BOTH)
 
     def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
-        """Returns results with a workgroup's part, whose first block is that one. A wave has one of all blocks of inner
-        tiles of rows."""
+        """Returns results with a workgroup's part, from a block on. A wave has a block of each row of an inner tile."""
         self._open(*operands, *threads.outs)
         self._distribute(threads.number)
         acc = self._main_loop(*self._prologue())
@@ -241,8 +240,7 @@ class ManyRows(DualPacked):
     """Writes the kernel of an instance: `DualPacked`, in which a lane has eight columns of each of a wave's rows."""
 
     def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
-        """Returns results with a workgroup's part, whose first block is that one. A lane gets blocks of rows of one in
-        four fragments."""
+        """Returns results with a workgroup's part, from a block on. A lane gets blocks of one in four fragments."""
         self._open(*operands, *threads.outs)
         self._distribute(threads.number)
         acc = self._main_loop(*self._prologue())

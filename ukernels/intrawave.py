@@ -49,8 +49,7 @@ _SIZES = (
     (20, 16, (*product((4, 6), (4, 6, 8)), (8, 4))),
     (16, 20, ((4, 4), (4, 8), (8, 4))),
 )
-"""The inner tiles along M and N, and bits of elements, of tiles: others spill registers, or are no faster than other
-kinds."""
+"""The inner tiles along M and N, and bits of elements, of tiles: others spill, or are no faster than other kinds."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +94,13 @@ _READ = ((LHS, 1), (RHS, 1), (RHS, 0), (LHS, 0))
 """The half that is read during each quarter; the first one belongs to the next step."""
 
 _SCALE_STEP = 1
-"""The step in which scales of the next K tile are copied: all waves have read the previous ones and passed a
-barrier."""
+"""The step in which scales of the next K tile are copied: all waves have read those before, and passed a barrier."""
 
 _ALIGNED = 16
 """The sizes in bytes that LDS reads only from addresses that are a multiple of them."""
 
 Item = Iterator[None]
-"""A generator of instructions behind an MFMA, which continues behind later ones; a list has it as often as it
-yields."""
+"""A generator of instructions behind an MFMA, and then later ones; a list has it as often as it yields."""
 
 Later = Callable[[], Index]
 """A value that is computed where it is first used."""
@@ -267,8 +264,7 @@ class Intrawave(Gemm):
     # Prologue
 
     def _prologue(self) -> list[Values | Read]:
-        """Starts copying the steps of the ring buffer, and reads what the first quarter takes. Accumulators are zeroed
-        meanwhile."""
+        """Copies the steps of the ring buffer, zeroes accumulators meanwhile, reads what the first quarter takes."""
         self._begin(Index.of(0), {x: {} for x in self.sides}, {x: {} for x in self.sides})
         for x in self.sides:
             _write(x.scale_copies(lambda: Index.of(0)))

@@ -107,8 +107,7 @@ def stages_in(sides: Sequence[Staging], scale_slots: int, room: int) -> int:
 
 
 def argument_types(layout: DataTiledLayout, elements: tuple[str, str]) -> tuple[ir.RankedTensorType, ...]:
-    """Returns the argument types of a kernel over inner tiles: LHS, RHS, their scales, and accumulators, which are its
-    result."""
+    """Returns the argument types of a kernel over inner tiles: LHS, RHS, their scales, and its result."""
     kinds = (*elements, SCALE, SCALE)
     inner_tiles = layout.inner_tiles or (1, 1)
     taken = (
@@ -173,8 +172,7 @@ class Operand:
         return select(tile < self._k_tiles, tile, self.beyond)
 
     def copy(self, tile: Index, step: int, to: Index, turns: Iterable[int] | None = None) -> None:
-        """Starts the copy of a step of a K tile to a stage of the ring buffer: each wave its part, or some rounds of
-        it."""
+        """Starts the copy of a step of a K tile to a stage of the ring buffer: each wave its part, or some rounds."""
         pieces, staging = self.staging.pieces, self.staging
         for number, is_real in self._shared_out(staging.copies, turns):
             fragment, piece = number // pieces.count, number % pieces.count
@@ -219,8 +217,7 @@ class Operand:
             yield number, number < copies if copies % self.staging.waves else None
 
     def _real(self, is_real: ir.Value | None, number: Index, count: int, tile: Index) -> tuple[Index, Index, Index]:
-        """Returns the copied fragment, its index in LDS, and its K tile. If not real, they are out of bounds and
-        unused."""
+        """Returns the copied fragment, its index in LDS, and its K tile: out of bounds and unused if not real."""
         if is_real is None:
             return number, number, tile
         return select(is_real, number, 0), select(is_real, number, count), select(is_real, tile, self.beyond)
@@ -358,8 +355,7 @@ def _key(row: Index) -> Index:
 
 
 def _strides(shape: Sequence[int | None]) -> list[int | None]:
-    """Returns the strides of a packed operand, contiguous in an inner tile. The dimension of K tiles has an unknown
-    size."""
+    """Returns the strides of a packed operand, contiguous in an inner tile, of an unknown number of K tiles."""
     k_tiles = shape.index(None)
     return [*[None] * k_tiles, *(prod(size or 1 for size in shape[i + 1 :]) for i in range(k_tiles, len(shape)))]
 

@@ -55,8 +55,7 @@ _ELEMENTS = tuple(kind for kind in ELEMENT_TYPES if element_format(kind).loadabl
 
 @dataclass(frozen=True)
 class Instance(family.Instance):
-    """A member: the tile and types of an instance of `split_k.py`, its kernel, the bits of an activation, and the
-    number of matrices."""
+    """A member: tile and types of an instance of `split_k.py`, kernel, bits of an activation, number of matrices."""
 
     kernel: type[FlatStream]
     bits: int
@@ -204,8 +203,7 @@ class FlatStream(split_k.Stream):
         raise NotImplementedError
 
     def _stored(self, row: Index, column: Index, in_fragment: list[Index]) -> tuple[list[int], list[Index | int]]:
-        """Returns the shape of a share: columns of one row of fragments, which is a dimension where there are
-        several."""
+        """Returns the shape of a share: columns of one row of fragments, a dimension where there are several."""
         rows = [row] if self.inner_tiles[LHS] > 1 else []
         return [self.columns, *(1 for _ in rows), 1, 1, self.values], [column, *rows, *in_fragment]
 

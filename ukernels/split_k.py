@@ -181,8 +181,7 @@ class Stream(Kernel):
         return self.layout.intrinsics_k, self.waves
 
     def _share_out(self, waves: int) -> None:
-        """Returns the share of the sum of each of so many waves: rows or columns of fragments, or values in a lane of
-        one."""
+        """Sets the share of the sum of each of so many waves: rows or columns of fragments, or values in a lane."""
         (m, n), self.sharing = self.inner_tiles, waves
         values = max(1, m * n * VALUES // waves)
         self.values = min(VALUES, values)
@@ -278,8 +277,7 @@ class Stream(Kernel):
     # Epilogue
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
-        """Sums the parts of all waves; each wave has a share: some fragments, or some of a fragment's values in a
-        lane."""
+        """Sums the parts of all waves; each has a share: some fragments, or some of a fragment's values in a lane."""
         wave = self.wave if self.sharing > 1 else Index.of(0)
         of_fragment, of_row = VALUES // self.values, self.inner_tiles[RHS] // self.columns
         mine, value = wave // of_fragment, wave % of_fragment * self.values

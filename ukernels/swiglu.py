@@ -39,8 +39,7 @@ class Instance(once.Instance):
 
     @property
     def rule(self) -> dict[str, Any]:
-        """Returns the rule. Half inner tiles are for even numbers of K tiles, too, as smaller tiles wait less for their
-        first data."""
+        """Returns the rule. Half inner tiles are for even numbers of K tiles, too: smaller tiles wait less for data."""
         rule = super().rule
         k = {name: bound for name, bound in rule["constraints"]["k"].items() if name != "odd"}
         return rule | {"constraints": rule["constraints"] | {"k": k}}

@@ -60,8 +60,7 @@ _OTHERS: tuple[tuple[int, int, int, family.Pairs], ...] = (
     (1, 4, 4, _SIX), (2, 1, 8, _FOUR + _EIGHT), (2, 1, 4, _SIX), (2, 2, 8, _FOUR), (2, 2, 4, _SIX + _EIGHT),
     (2, 4, 4, family.ALL_BITS), (4, 1, 4, _FOUR + _EIGHT), (4, 2, 4, family.ALL_BITS), (4, 4, 4, family.ALL_BITS),
 )  # fmt: skip
-"""The inner tiles along M and N, waves along K, and bits of weights, of tiles that `quantising` has not: others have
-other tiles, or spill."""
+"""The inner tiles along M and N, waves along K, and bits of weights, of tiles that `quantising` has not."""
 
 _TILES = (
     *quantising.TILES,
