@@ -44,7 +44,7 @@ class Decode(Parameters):
 
 
 Loads: TypeAlias = list[Values]
-"""What each load of keys or values gives."""
+"""The values that each load of keys or values gives."""
 
 Rows: TypeAlias = Callable[[], tuple[Sequence[Index], Sequence[Index]]]
 
