@@ -30,6 +30,10 @@ ROOT = TESTS.parent
 # A pass that fails is to be seen here, and not what is compiled in its place.
 os.environ.setdefault(STRICT, "1")
 
+# There is a process for each core: further threads of NumPy's and PyTorch's products wait, and take its time for that.
+for library in ("OMP", "OPENBLAS"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 # Hundreds of processes begin here: each would compile what it imports, where bytecode is not to be kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
