@@ -32,7 +32,6 @@ from mxcomp.ukernels.linear import Linear
 MATMUL = "linalg.matmul"
 _ELEMENTS = ("bf16", "f16")
 _STORED = ("util.global.load", "hal.tensor.import", "arith.constant", "util.optimization_barrier")
-_MATRIX = 2
 
 
 @dataclass(frozen=True)
@@ -100,16 +99,24 @@ def _with_residual(found: Product) -> Product:
     while (user := _reader(value.owner.operation)) is not None and user.name in graph.RESHAPES:
         value = user.results[0]
     *_, columns = build.static_sizes(value)
-    if user is None or columns != found.kernel.columns or not is_elementwise(user) or len(inputs(user)) != 2:
+    added = None if user is None or columns != found.kernel.columns else _added(user, value)
+    if user is None or added is None or added.type != value.type:
         return found
-    identity, made = ir.AffineMap.get_identity(len(build.static_sizes(value))), graph.producer(yielded(user))
-    if (indexing_maps(user) or []) != [identity] * 3 or made is None or made.name != "arith.addf":
-        return found
-    others = [each for each in inputs(user) if each != value]
-    is_sum = set(made.operands) == {_argument(user, 0), _argument(user, 1)}
-    if not is_sum or len(others) != 1 or user.results[0].type != value.type or others[0].type != value.type:
-        return found
-    return replace(found, last=user, operands=(*found.operands, others[0]), kernel=replace(found.kernel, residual=True))
+    return replace(found, last=user, operands=(*found.operands, added), kernel=replace(found.kernel, residual=True))
+
+
+def _added(user: ir.Operation, value: ir.Value, *dims: int) -> ir.Value | None:
+    """Returns what an operation adds to a tensor, element by element: at the same place, or by these dimensions."""
+    if not is_elementwise(user) or len(inputs(user)) != 2 or user.results[0].type != value.type:
+        return None
+    at, maps = inputs(user).index(value), indexing_maps(user) or []
+    whole, other = ir.AffineMap.get_identity(maps[-1].n_dims), inputs(user)[1 - at]
+    part = ir.AffineMap.get(maps[-1].n_dims, 0, _dims(*dims)) if dims else whole
+    if [maps[at], maps[1 - at], maps[-1]] != [whole, part, whole] or other == value:
+        return None
+    summed, arguments = graph.producer(yielded(user), "arith.addf"), list(user.regions[0].blocks[0].arguments)[:2]
+    terms = [] if summed is None else [graph.look_through(each, (EXTENDS,)) for each in summed.operands]
+    return other if {*terms} == {*arguments} else None
 
 
 def joined(products: Sequence[Product]) -> Product:
@@ -129,23 +136,12 @@ def join(one: Product, other: Product) -> bool:
 
 
 def _biased(found: Product) -> Product | None:
-    user = _reader(found.last)
-    if user is None or not is_elementwise(user) or len(inputs(user)) != _MATRIX:
-        return None
-    maps, values = indexing_maps(user) or [], inputs(user)
-    at = values.index(found.last.results[0])
-    added, made = values[1 - at], graph.producer(yielded(user))
-    whole, row = ir.AffineMap.get_identity(_MATRIX), ir.AffineMap.get(_MATRIX, 0, _dims(1))
-    if [maps[at], maps[1 - at], maps[2]] != [whole, row, whole] or made is None or made.name != "arith.addf":
-        return None
-    if {graph.look_through(each, (EXTENDS,)) for each in made.operands} != {_argument(user, 0), _argument(user, 1)}:
+    user, value = _reader(found.last), found.last.results[0]
+    added = None if user is None else _added(user, value, 1)
+    if user is None or added is None:
         return None
     bias = extended_from(added)
     kind = str(build.element(bias))
-    if str(build.element(user.results[0])) != "f32" or kind not in (*_ELEMENTS, "f32"):
+    if kind not in (*_ELEMENTS, "f32"):
         return None
     return replace(found, last=user, operands=(*found.operands, bias), kernel=replace(found.kernel, bias=kind))
-
-
-def _argument(op: ir.Operation, number: int) -> ir.Value:
-    return op.regions[0].blocks[0].arguments[number]
