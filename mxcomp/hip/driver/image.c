@@ -1,6 +1,7 @@
 // Reading code objects that programs point to. HIP is not told their size: the ELF headers say it, and these may be
 // broken. What they speak of is read with process_vm_readv, which fails where memory ends instead of faulting.
 #define _GNU_SOURCE
+#include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,6 @@
 #include <unistd.h>
 
 #include "driver.h"
-
-enum { HEADER_BYTES = 64, SEGMENT_BYTES = 56, SECTION_BYTES = 64, SHT_NOBITS = 8 };
 
 // The same by a file, for sandboxes without process_vm_readv.
 static bool read_by_file(void* to, const uint8_t* from, uint64_t bytes) {
@@ -41,22 +40,22 @@ static bool extend(uint64_t* end, uint64_t start, uint64_t bytes) {
 
 // Extends the end of the file by what the headers of a table speak of.
 static hipError_t extend_by_table(uint64_t* end, const uint8_t* image, uint64_t start, uint64_t count, bool segments) {
-  uint64_t each = segments ? SEGMENT_BYTES : SECTION_BYTES;
+  uint64_t each = segments ? sizeof(Elf64_Phdr) : sizeof(Elf64_Shdr);
   const char* name = segments ? "program" : "section";
   if (!count) return hipSuccess;
   if (!extend(end, start, count * each))
     return mx_fail(hipErrorInvalidImage, "%s headers at byte %#llx", name, (unsigned long long)start);
-  uint8_t* table = malloc(count * each);
+  void* table = malloc(count * each);
   if (!table) return mx_fail(hipErrorOutOfMemory, "no room for %s headers", name);
   hipError_t error = hipSuccess;
   if (!read_memory(table, image, start, count * each))
     error = mx_fail(hipErrorInvalidImage, "no %s headers at byte %#llx", name, (unsigned long long)start);
   for (uint64_t i = 0; i < count && error == hipSuccess; ++i) {
-    const uint8_t* header = table + i * each;
-    uint64_t first, bytes;
-    uint32_t type;
-    memcpy(&first, header + (segments ? 8 : 24), 8), memcpy(&bytes, header + 32, 8), memcpy(&type, header + 4, 4);
-    if (!segments && type == SHT_NOBITS) continue;
+    const Elf64_Phdr* segment = (const Elf64_Phdr*)table + i;
+    const Elf64_Shdr* section = (const Elf64_Shdr*)table + i;
+    if (!segments && section->sh_type == SHT_NOBITS) continue;
+    uint64_t first = segments ? segment->p_offset : section->sh_offset;
+    uint64_t bytes = segments ? segment->p_filesz : section->sh_size;
     if (!extend(end, first, bytes))
       error = mx_fail(hipErrorInvalidImage, "%s header %u: %#llx bytes at byte %#llx", name, (unsigned)i,
                       (unsigned long long)bytes, (unsigned long long)first);
@@ -66,19 +65,16 @@ static hipError_t extend_by_table(uint64_t* end, const uint8_t* image, uint64_t 
 }
 
 hipError_t mx_read_image(const void* image, uint8_t** result, uint64_t* bytes) {
-  uint8_t header[HEADER_BYTES];
-  if (!image || !read_memory(header, image, 0, sizeof header) || memcmp(header, "\177ELF\2\1", 6) != 0)
+  Elf64_Ehdr header;
+  if (!image || !read_memory(&header, image, 0, sizeof header) || memcmp(header.e_ident, "\177ELF\2\1", 6) != 0)
     return mx_fail(hipErrorInvalidImage, "not a 64-bit ELF file: expected a gfx950 code object");
-  uint64_t segments, sections, end = sizeof header;
-  uint16_t segment_bytes, segment_count, section_bytes, section_count;
-  memcpy(&segments, header + 32, 8), memcpy(&sections, header + 40, 8);
-  memcpy(&segment_bytes, header + 54, 2), memcpy(&segment_count, header + 56, 2);
-  memcpy(&section_bytes, header + 58, 2), memcpy(&section_count, header + 60, 2);
-  if ((segment_count && segment_bytes != SEGMENT_BYTES) || (section_count && section_bytes != SECTION_BYTES))
-    return mx_fail(hipErrorInvalidImage, "program headers of %u bytes, section headers of %u", segment_bytes,
-                   section_bytes);
-  hipError_t error = extend_by_table(&end, image, segments, segment_count, true);
-  if (error == hipSuccess) error = extend_by_table(&end, image, sections, section_count, false);
+  uint64_t end = sizeof header;
+  if ((header.e_phnum && header.e_phentsize != sizeof(Elf64_Phdr)) ||
+      (header.e_shnum && header.e_shentsize != sizeof(Elf64_Shdr)))
+    return mx_fail(hipErrorInvalidImage, "program headers of %u bytes, section headers of %u", header.e_phentsize,
+                   header.e_shentsize);
+  hipError_t error = extend_by_table(&end, image, header.e_phoff, header.e_phnum, true);
+  if (error == hipSuccess) error = extend_by_table(&end, image, header.e_shoff, header.e_shnum, false);
   if (error != hipSuccess) return error;
   if (!(*result = malloc(end))) return mx_fail(hipErrorOutOfMemory, "no room for a code object");
   *bytes = end;
