@@ -129,15 +129,10 @@ class _Experts(standing.Digested):
     computed: Computed
     called: str
 
-    @property
-    def inputs(self) -> list[ir.RankedTensorType]:
-        """The types of operands: of the LHS, of weights, of ids, and of what is computed with products."""
+    def _inputs(self, lhs: ir.RankedTensorType) -> list[ir.RankedTensorType]:
+        """Returns the types of operands: of the LHS, of weights, of ids, and of what is computed with products."""
         others = [build.tensor_type([size(each)], build.element(each)) for each in self.computed.others]
-        return [self.taken, *self.weights.types, build.tensor_type([self.chosen], "i32"), *others]
-
-    @property
-    def taken(self) -> ir.RankedTensorType:
-        raise NotImplementedError
+        return [lhs, *self.weights.types, build.tensor_type([self.chosen], "i32"), *others]
 
     @property
     def llvm_func_attrs(self) -> dict[str, str]:
@@ -230,8 +225,8 @@ class GateUp(_Experts):
         return super().objection or of_token or self._instance.objection(self.target)
 
     @property
-    def taken(self) -> ir.RankedTensorType:
-        return build.tensor_type([self.of_token, BLOCK // 2], "i32")
+    def inputs(self) -> list[ir.RankedTensorType]:
+        return self._inputs(build.tensor_type([self.of_token, BLOCK // 2], "i32"))
 
     @property
     def results(self) -> list[ir.RankedTensorType]:
@@ -320,8 +315,8 @@ class Down(_Experts):
         return super().objection or ("" if is_whole else f"a row has {last} columns")
 
     @property
-    def taken(self) -> ir.RankedTensorType:
-        return build.tensor_type([_PIECES * self.chosen * self.blocks * _PIECE], "i32")
+    def inputs(self) -> list[ir.RankedTensorType]:
+        return self._inputs(build.tensor_type([_PIECES * self.chosen * self.blocks * _PIECE], "i32"))
 
     @property
     def results(self) -> list[ir.RankedTensorType]:
