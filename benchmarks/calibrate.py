@@ -27,12 +27,12 @@ from mxcomp.sim.timing.parameters import Parameters, mi355x
 FOLDER = Path(__file__).parent / "data"
 DATA, CLOCKS = FOLDER / "mi355x_mxfp4_gemm.csv", FOLDER / "mi355x_clocks.csv"
 FITTED = (
-    "launch_us", "cold_latency", "cu_bytes", "fabric_bytes", "power", "power_mfma", "power_wide", "power_loads",
-    "store_overlap", "warm_megabytes",
+    "launch_us", "dispatch_us", "cold_latency", "cu_bytes", "fabric_bytes", "power", "power_mfma", "power_wide",
+    "power_loads",
 )  # fmt: skip
 BOOTSTRAPS = 40
-_LOSS = 0.05
-"""Relative error from which on rows count less (soft L1): some were measured under other conditions."""
+_LOSS = 0.03
+"""Relative error from which on rows count less (Cauchy's loss): some were measured under other conditions."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Model:
             return np.concatenate([root * np.log(self.us(p) / self.measured), self.clocks.errors(p)])
 
         logs = np.log([getattr(start, name) for name in FITTED])
-        return _with(start, least_squares(errors, logs, loss="soft_l1", f_scale=_LOSS).x)
+        return _with(start, least_squares(errors, logs, loss="cauchy", f_scale=_LOSS).x)
 
 
 def _place(nodes: Floats, values: Floats) -> tuple[NDArray[np.int64], Floats]:

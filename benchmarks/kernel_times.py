@@ -30,7 +30,18 @@ from mxcomp.layout.inner_tiles import LANES, MFMA
 from mxcomp.measuring import kernels
 from mxcomp.options import BENEFIT, ON
 from mxcomp.routing import Routing
-from mxcomp.selection.times import COLUMNS, EXPERTS, FILE, IN_TILES, NARROW, RATES, TRANSPOSED, WIDE, with_rows
+from mxcomp.selection.times import (
+    COLUMNS,
+    EXPERTS,
+    FILE,
+    IN_TILES,
+    LATENCIES,
+    NARROW,
+    RATES,
+    TRANSPOSED,
+    WIDE,
+    with_rows,
+)
 from mxcomp.sim import code_object
 from mxcomp.sim.code_object import Kernel
 from mxcomp.sim.counters import occupancy
@@ -130,7 +141,7 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
     """Rows of the table; none for a kernel that spills."""
     name = instance.name + suffix
     waves = instance.tile.waves.k
-    p = mi355x()
+    machine = mi355x().machine
     lengths = (1, 4, 12) if waves == 1 else (1, waves, 3 * waves)
     if instance.tile.is_half:
         lengths = (1, *(length + 1 - length % 2 for length in lengths[1:]))  # it takes odd numbers of K tiles
@@ -150,11 +161,11 @@ def replays(instance: family.Instance, rows: int, suffix: str) -> Iterator[dict[
     for (size, k_tiles), work in zip(cases, works, strict=True):
         if work is None:
             continue
-        for many, is_first, latency in product(sorted({1, resident}), (True, False), (p.warm_latency, p.cold_latency)):
-            if latency == p.cold_latency and (not is_first or size == NARROW):
+        for many, is_first, latency in product(sorted({1, resident}), (True, False), LATENCIES):
+            if latency == LATENCIES[-1] and (not is_first or size == NARROW):
                 continue
             shared = replace(work, resident=many)
-            found = [replayed(shared, p.machine, latency, rate, is_first) for rate in RATES]
+            found = [replayed(shared, machine, latency, rate, is_first) for rate in RATES]
             values = (name, size, many, k_tiles, int(is_first), latency, *(round(each.cycles) for each in found),
                       round(found[0].matrix), work.wide, int(work.load_bytes), int(work.store_bytes))  # fmt: skip
             yield dict(zip(COLUMNS, values, strict=True))

@@ -34,6 +34,8 @@ from mxcomp.ukernels.family import Instance
 FILE = "kernel_times.csv"
 RATES = (2.0, 6.0, 12.0, 18.0, 24.0, 28.0, 31.0, 34.0, 64.0)
 """The bytes per cycle that a CU gets in the replays."""
+LATENCIES = (400.0, 1054.24)
+"""The cycles of latency in the replays; others are on the line through them."""
 CYCLES = tuple(f"cycles_at_{rate:g}" for rate in RATES)
 COLUMNS = (
     "kernel",
@@ -260,7 +262,7 @@ WITHOUT = {
     "HBM": {"cold_bytes": _GREAT, "hbm_terabytes": _GREAT, "hbm_write_terabytes": _GREAT},
     "stores": {"drain_bytes": _GREAT},
     "latency": {"cold_latency": 0.0, "warm_latency": 0.0},
-    "launch": {"launch_us": 0.0},
+    "launch": {"launch_us": 0.0, "dispatch_us": 0.0},
 }
 """The resources that can bind, as in `mxcomp.sim.timing.estimates`; "compute" is the rest."""
 

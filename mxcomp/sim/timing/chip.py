@@ -5,14 +5,15 @@ A launch consists of batches of workgroups, as many as fit on the CUs. A batch t
 CU, with data arriving at
 
     1 / (own^q + shared^q)^(1/q)   bytes per cycle, q the shared_power,
-    own    = (1 − c) / cu_bytes + c / cold_cu_bytes
+    own    = (1 − w) / cu_bytes + w / cold_cu_bytes,   w = √(f · c)
     shared = CUs · ((f − c) / fabric_bytes + c / cold_bytes)
 
-where f and c are the fractions of the bytes that an XCD, and that the chip, load for the first time. Only the first
-batch finds operands cold, in HBM; later ones find them in Infinity Cache (c = 0). Cycles are longer the busier MFMA
-pipes and vector memory are (`power_ns`). The stores of a batch go to memory together; after the first batch some of
-them overlap with other workgroups, and all of them where a CU runs several. The total is at least the time of HBM for
-what is loaded and stored once.
+where f and c are the fractions of the bytes that an XCD, and that the chip, load for the first time. Workgroups that
+share a line run side by side, so that those that do not load it first wait for HBM, too: w is between what the chip
+loads first, and all. Only the first batch finds operands cold, in HBM; later ones find them in Infinity Cache (c = 0).
+Cycles are longer the busier MFMA pipes and vector memory are (`power_ns`). The stores of a batch go to memory together;
+where a CU runs several workgroups, those of the first batch only, as others overlap. The first batch starts as fast as
+its workgroups are dispatched. The total is at least the time of HBM for what is loaded and stored once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.timing.parameters import Parameters
 
 Floats = NDArray[np.float64]
-_COLD_STEEPNESS = 8
+_COLD_STEEPNESS = 16
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ class Launches:
         coldness = 1 / (1 + (p.warm_megabytes * 1e6 / size) ** _COLD_STEEPNESS) if cold else 0.0 * size
         latency = p.warm_latency + (p.cold_latency - p.warm_latency) * coldness
         chip = self.chip * coldness
-        own = (1 - chip) / p.cu_bytes + chip / p.cold_cu_bytes
+        waits = np.sqrt(self.fabric * self.chip) * coldness
+        own = (1 - waits) / p.cu_bytes + waits / p.cold_cu_bytes
         shared = cus * ((self.fabric - chip) / p.fabric_bytes + chip / p.cold_bytes)
         return Rates(latency, (own**power + shared**power) ** (-1 / power))
 
@@ -146,13 +148,15 @@ def modelled_us(launches: Launches, p: Parameters, ask: Ask) -> Floats:
     total = np.where(launches.first, cold + (launches.count - 1) * warm, launches.count * warm)
     us = np.bincount(launches.launch, total, len(launches.loaded_once))
     floor = launches.loaded_once / (p.hbm_terabytes * 1e6) + launches.stored_once / (p.hbm_write_terabytes * 1e6)
-    result: Floats = p.launch_us + (us**p.floor_power + floor**p.floor_power) ** (1 / p.floor_power)
+    running = np.minimum(1.0, launches.running[launches.first] / p.cus)
+    begins = p.launch_us + p.dispatch_us * running
+    result: Floats = begins + (us**p.floor_power + floor**p.floor_power) ** (1 / p.floor_power)
     return result
 
 
 def _batch_us(launches: Launches, p: Parameters, ask: Ask, cold: bool) -> Floats:
     cycles, matrix = ask(launches.rates(p, cold), cold)
-    exposed = 1.0 if cold else np.where(launches.alone, 1 - p.store_overlap, 0.0)
+    exposed = 1.0 if cold else launches.alone
     stores = launches.stored / p.drain_bytes * exposed / (p.clock_ghz * 1e3)
     result: Floats = cycles * cycle_ns(launches, p, cycles, matrix) / 1e3 + stores
     return result

@@ -43,7 +43,7 @@ RESOURCES: dict[str, tuple[dict[str, float], frozenset[Unit]]] = {
     "stores": ({"drain_bytes": _GREAT}, frozenset()),
     "instruction fetch": ({}, frozenset({Unit.FETCH})),
     "latency": ({"cold_latency": 0.0, "warm_latency": 0.0}, frozenset()),
-    _LAUNCH: ({"launch_us": 0.0}, frozenset()),
+    _LAUNCH: ({"launch_us": 0.0, "dispatch_us": 0.0}, frozenset()),
 }
 """The resources that can bind. Of each: the parameters and the units of a CU that are changed to model a launch without
 it."""

@@ -112,6 +112,7 @@ class Parameters:
     cus: int
     clock_ghz: float
     launch_us: float
+    dispatch_us: float
     cold_latency: float
     warm_latency: float
     cu_bytes: float
@@ -125,7 +126,6 @@ class Parameters:
     power_wide: float
     power_loads: float
     drain_bytes: float
-    store_overlap: float
     hbm_terabytes: float
     hbm_write_terabytes: float
     floor_power: float
