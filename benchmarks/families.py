@@ -1,11 +1,13 @@
 """Models kernels of families that the timing model was not fitted to, and writes what that is worth.
 
-python benchmarks/families.py [--cases cases.pkl] [--write]
+python benchmarks/families.py [--aiter DIR] [--cases cases.pkl] [--write]
 
 Kernels are those of test/sim/corpus/loops, of the kinds that AMD measured on gfx950; times are published ones of such
 kernels (benchmarks/data/mi355x_families.csv, from the fastest to the slowest die). Nothing was fitted to them but the
 law of the clock, to the clocks of their loops; with --cases, as benchmarks/calibrate.py keeps them, it is fitted
-without these too. --write puts the table into docs/timing.md, and the band into mxcomp/sim/timing/mi355x.toml.
+without these too. With --aiter, a checkout of ROCm/aiter, its attention kernels are modelled as well, whose times
+HazyResearch/HipKittens measured (mi355x_attention.csv; of their repository, analysis/attn/fwd/benchmark). --write puts
+the tables into docs/timing.md, and the band into mxcomp/sim/timing/mi355x.toml.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "test" / "sim"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "test"))
 
+import aiter_attention
 import calibrate
 import marked
 import replays
@@ -40,7 +43,9 @@ from mxcomp.sim.timing.parameters import Parameters, mi355x
 ROOT = Path(__file__).parents[1]
 DATA = Path(__file__).parent / "data" / "mi355x_families.csv"
 TIMING, DOCS = ROOT / "mxcomp" / "sim" / "timing" / "mi355x.toml", ROOT / "docs" / "timing.md"
+ATTENTION = DATA.with_name("mi355x_attention.csv")
 _BEGIN, _END = "<!-- families: written by benchmarks/families.py -->", "<!-- end of families -->"
+_FIRST, _LAST = "<!-- attention: written by benchmarks/families.py -->", "<!-- end of attention -->"
 _MEMORY = 1 << 31
 _COVERED = (0.1, 0.9)
 _HEAD = 128
@@ -136,6 +141,20 @@ def table(rows: Sequence[Published], ratios: Floats) -> str:
     return "\n".join(lines)
 
 
+def attention(checkout: Path) -> str:
+    """The Markdown table of AITER's attention of bf16, heads of 128, beside measured times."""
+    lines = ["| batch | heads | of keys | length | causal | measured µs | modelled |", "|---|---|---|---|---|---|---|"]
+    errors = []
+    with ATTENTION.open(newline="") as file:
+        for row in csv.DictReader(file):
+            *sizes, is_causal = (int(row[name]) for name in ("batch", "heads", "key_heads", "length", "causal"))
+            us, modelled = float(row["us"]), aiter_attention.bf16_us(checkout, *sizes, bool(is_causal))
+            errors.append(modelled / us - 1)
+            shape = " | ".join(map(str, sizes))
+            lines.append(f"| {shape} | {'yes' if is_causal else 'no'} | {us:.4g} | {modelled:.4g}, {errors[-1]:+.1%} |")
+    return "\n".join([*lines, f"\nMedian error {np.median(np.abs(errors)):.1%}, bias {np.mean(errors):+.1%}."])
+
+
 def write(text: str, ratios: Floats) -> None:
     DOCS.write_text(marked.put(DOCS.read_text(), _BEGIN, _END, text))
     low = np.quantile(1 / ratios, _COVERED[0], method="lower")
@@ -148,6 +167,7 @@ def write(text: str, ratios: Floats) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--aiter", type=Path, metavar="DIR", help="a checkout of ROCm/aiter: its attention, too")
     parser.add_argument("--cases", type=Path, metavar="FILE", help="what calibrate.py keeps: fit without their clocks")
     parser.add_argument("--write", action="store_true", help="write docs/timing.md and the band")
     args = parser.parse_args()
@@ -156,6 +176,11 @@ def main() -> int:
     clocks = [mi355x(), *([without_their_clocks(args.cases)] if args.cases else [])]
     ratios = np.array([[estimate(work, p).us / row.us for p in clocks] for row, work in zip(rows, works, strict=True)])
     print(table(rows, ratios))
+    if args.aiter:
+        text = attention(args.aiter)
+        print(text)
+        if args.write:
+            DOCS.write_text(marked.put(DOCS.read_text(), _FIRST, _LAST, text))
     if args.write:
         write(table(rows, ratios), ratios)
     return 0
