@@ -151,7 +151,9 @@ def attention(checkout: Path) -> str:
             us, modelled = float(row["us"]), aiter_attention.bf16_us(checkout, *sizes, bool(is_causal))
             errors.append(modelled / us - 1)
             shape = " | ".join(map(str, sizes))
-            lines.append(f"| {shape} | {'yes' if is_causal else 'no'} | {us:.4g} | {modelled:.4g}, {errors[-1]:+.1%} |")
+            lines.append(
+                f"| {shape} | {'yes' if is_causal else 'no'} | {us:,.0f} | {modelled:,.0f}, {errors[-1]:+.1%} |"
+            )
     return "\n".join([*lines, f"\nMedian error {np.median(np.abs(errors)):.1%}, bias {np.mean(errors):+.1%}."])
 
 
