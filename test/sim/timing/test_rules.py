@@ -6,6 +6,9 @@ GT is ROCm/gfx950-gluon-tutorials (thread traces on MI355X), TRI the latency mod
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 from rules import TRACED, interval
@@ -190,6 +193,17 @@ def streaming(workgroups: int, load_bytes: float = 64e6) -> Launch:
     return Launch((Batch(workgroups, 1, loaded, loaded),), 1, load_bytes, 0.0, 0.0, workgroups, loaded)
 
 
+def terabytes(workgroups: int) -> float:
+    """HBM's rate as the model has it, for so many workgroups that stream."""
+    p = mi355x()
+
+    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
+        return streaming(workgroups).load_bytes / rates.bytes + rates.latency, np.zeros(1)
+
+    us = float(modelled_us(Launches.of([streaming(workgroups)]), p, ask)[0]) - p.launch_us
+    return streaming(workgroups).unique_bytes / us / 1e6
+
+
 @pytest.mark.parametrize(
     ("workgroups", "low", "high"),
     [
@@ -201,14 +215,44 @@ def test_hbm_by_workgroups(workgroups: int, low: float, high: float) -> None:
     """TB/s. Low is GT kernels/memory_bound/gemm, a GEMV-like kernel; high is the microbenchmark of rocm-libraries'
     shared/origami. With 128 workgroups AITER's rows reach 5.49, more than both.
     """
-    p = mi355x()
+    assert 0.95 * low <= terabytes(workgroups) <= 1.05 * high
 
-    def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        return streaming(workgroups).load_bytes / rates.bytes + rates.latency, np.zeros(1)
 
-    us = float(modelled_us(Launches.of([streaming(workgroups)]), p, ask)[0]) - p.launch_us
-    terabytes = streaming(workgroups).unique_bytes / us / 1e6
-    assert 0.95 * low <= terabytes <= 1.05 * high
+def test_hbm_by_workgroups_as_aiters_rows_have_it() -> None:
+    """Times of AITER's 32×128 with up to eight rows, without a replay: a constant, and bytes at a law of the same form.
+
+    Weights above 3.2 MB, which no cache keeps; up to 160 workgroups, of which each has a CU.
+    """
+    from scipy.optimize import least_squares  # here, as each worker of pytest imports all tests
+
+    with (Path(__file__).parents[3] / "benchmarks" / "data" / "mi355x_mxfp4_gemm.csv").open() as lines:
+        table = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(lines)]
+    rows = [
+        row for row in table
+        if row["m"] <= 8 and (row["tile_m"], row["tile_n"]) == (32, 128)
+        and row["n"] * row["k"] * _BYTES > 3.2e6 and row["n"] <= 160 * 128
+    ]  # fmt: skip
+    m, n, k, us = (np.array([row[name] for row in rows]) for name in ("m", "n", "k", "us"))
+
+    def rate(own: float, shared: float, workgroups: Floats) -> Floats:
+        result: Floats = (own**-2 + (workgroups / shared) ** 2) ** -0.5
+        return result
+
+    def errors(law: Floats) -> Floats:
+        found = law[0] + (128 + m) * k * _BYTES / rate(law[1], law[2], n / 128) / 2400
+        logs: Floats = np.log(found / us)
+        return logs
+
+    law = least_squares(errors, [3.0, 23.0, 3600.0], loss="cauchy", f_scale=0.03, x_scale=[1, 10, 1000]).x
+    assert len(rows) == 95
+    assert np.median(np.abs(errors(law))) < 0.025
+    for workgroups in (32, 64, 96, 128):
+        measured = workgroups * float(rate(law[1], law[2], np.array(workgroups))) * 2.4e-3
+        assert terabytes(workgroups) == pytest.approx(measured, rel=0.07)
+
+
+_BYTES = 17 / 32
+"""The bytes of an MXFP4 element and its share of a scale."""
 
 
 @pytest.mark.parametrize(
