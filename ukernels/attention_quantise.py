@@ -26,6 +26,9 @@ _THREADS, _LINE = 256, 128
 _NEIGHBOURS = 4
 """Rows of which a lane has a block each, where rows are neighbours in memory."""
 
+_LEAST = 2
+"""The least share of a workgroup in bytes: a dimension of size 1 has no places but 0, and IREE takes any other for it."""
+
 ROW, ALONG = "row", "k"
 """The axes of an operand: a row, of all heads, and an element of it."""
 
@@ -138,7 +141,7 @@ class Quantisers(standing.Plain):
     def results(self) -> list[ir.RankedTensorType]:
         """The types of elements and scales as bytes: equal shares of workgroups, which are not what they store, with
         spare bytes behind."""
-        shares = [-(-size // self.workgroups) for each in self.operands for size in each.stored]
+        shares = [max(_LEAST, -(-size // self.workgroups)) for each in self.operands for size in each.stored]
         return [build.tensor_type([self.workgroups, share], "i8") for share in shares]
 
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
