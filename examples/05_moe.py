@@ -33,7 +33,7 @@ from mxcomp import formats, moe, routing
 
 ELEMENT, MODE = formats.E2M1, "even"
 BF16 = "bf16"
-MOST_DISPATCHES = {ELEMENT.name: 6, formats.E4M3.name: 6, BF16: 7}
+MOST_DISPATCHES = {ELEMENT.name: 6, formats.E4M3.name: 7, BF16: 7}
 RULE = routing.gpt_oss(4)
 
 

@@ -95,7 +95,7 @@ def test_padded(tile: family.Tile) -> None:
         *product(["m16_n32"], [32, 1024]),
         *(
             pytest.param(*each, marks=SLOW)
-            for each in product(["m128_n128", "m256_n256", "m320_n256"], [32, 512, 1024])
+            for each in product(["m128_n128", "m256_n256", "m320_n256_k512_intrawave"], [32, 512, 1024])
         ),
         *product(["m16_n32_k256_single_wave"], [32, 256]),
         pytest.param("m16_n32", 512, marks=SLOW),
