@@ -156,10 +156,13 @@ def _between(layer: Layer, problem: Problem, before: Plan, target: Target) -> li
 
 
 def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Registry) -> float:
-    """Returns µs of a matmul; `joined`: with SwiGLU of its result and of another one's fused behind it."""
+    """Returns µs of a matmul; `joined`: with SwiGLU of its result and of another one's fused behind it.
+
+    A kernel that computes both has both results in registers: replays of it with SwiGLU take what they take without.
+    """
     us = plan.cost(problem, size, registry)
     assert us is not None
-    return us + (_silu_us(problem, registry.target) if joined or isinstance(plan, Joint) else 0.0)
+    return us + (_silu_us(problem, registry.target) if joined and not isinstance(plan, Joint) else 0.0)
 
 
 def _silu_us(problem: Problem, target: Target) -> float:

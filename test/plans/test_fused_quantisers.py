@@ -69,7 +69,7 @@ def test_a_static_m_takes_no_longer_than_a_dynamic_one(registry: Registry) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "way"), [(GATED, OFF), (GATED, AUTO), (CHAIN, OFF), (CHAIN, ON)])
-@pytest.mark.parametrize("m", [16, 512])
+@pytest.mark.parametrize("m", [16, 512, 2048])
 def test_sums_are_those_of_profiles(kind: str, m: int, way: str, registry: Registry, tmp_path: Path) -> None:
     """What the compiled program takes, by the simulator's profile of its dispatches."""
     layer = Layer(kind, 2048, 6144, m)
