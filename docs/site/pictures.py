@@ -29,18 +29,23 @@ _WIDTH, _LETTERS, _LONGEST = 5.0, 9, 66
 
 
 def profile_of(example: Path) -> Profile:
-    """What the last program that an example runs does. Raises RuntimeError where it runs none."""
+    """What the last program that an example runs, or profiles itself, does. Raises RuntimeError where it runs none."""
     found: list[Profile] = []
-    run = mxcomp.Program.run
+    run, profile = mxcomp.Program.run, mxcomp.Program.profile
 
     def followed(program: mxcomp.Program, *arrays: Any, **settings: Any) -> Any:
         if "profile" not in settings:
             chosen = {name: settings[name] for name in ("function", "parameters") if name in settings}
-            found.append(program.profile(*arrays, **chosen))
+            program.profile(*arrays, **chosen)
         return run(program, *arrays, **settings)
+
+    def kept(program: mxcomp.Program, *arrays: Any, **settings: Any) -> Profile:
+        found.append(profile(program, *arrays, **settings))
+        return found[-1]
 
     with (
         mock.patch.object(mxcomp.Program, "run", followed),
+        mock.patch.object(mxcomp.Program, "profile", kept),
         mock.patch.object(sys, "argv", [str(example)]),
         contextlib.redirect_stdout(sys.stderr),
         contextlib.suppress(SystemExit),
