@@ -207,13 +207,13 @@ def terabytes(workgroups: int) -> float:
 @pytest.mark.parametrize(
     ("workgroups", "low", "high"),
     [
-        (32, 1.529, 1.69), (64, 2.864, 3.13), (96, 4.067, 4.31), (128, 4.580, 5.49), (160, 4.828, 5.90),
+        (32, 1.529, 1.69), (64, 2.864, 3.13), (96, 4.067, 4.31), (128, 4.580, 5.24), (160, 4.828, 5.90),
         (192, 5.628, 6.31), (224, 6.198, 6.48), (256, 6.373, 6.442),
     ],
 )  # fmt: skip
 def test_hbm_by_workgroups(workgroups: int, low: float, high: float) -> None:
     """TB/s. Low is GT kernels/memory_bound/gemm, a GEMV-like kernel; high is the microbenchmark of rocm-libraries'
-    shared/origami. With 128 workgroups AITER's rows reach 5.49, more than both.
+    shared/origami. AITER's rows reach more than both (see below).
     """
     assert 0.95 * low <= terabytes(workgroups) <= 1.05 * high
 
