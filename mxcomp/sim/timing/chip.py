@@ -9,11 +9,12 @@ CU, with data arriving at
     shared = CUs · ((f − c) / fabric_bytes + c / cold_bytes)
 
 where f and c are the fractions of the bytes that an XCD, and that the chip, load for the first time. Workgroups that
-share a line run side by side, so that those that do not load it first wait for HBM, too: w is between what the chip
-loads first, and all. Only the first batch finds operands cold, in HBM; later ones find them in Infinity Cache (c = 0).
-Cycles are longer the busier MFMA pipes and vector memory are (`power_ns`). The stores of a batch go to memory together;
-where a CU runs several workgroups, those of the first batch only, as others overlap. The first batch starts as fast as
-its workgroups are dispatched. The total is at least the time of HBM for what is loaded and stored once.
+share a line run side by side, so that those that do not load it first wait for HBM, too: w is between c and f. Only the
+first batch finds operands cold, in HBM, and only of a launch that moves more than `warm_megabytes`; others find them in
+Infinity Cache (c = w = 0). Cycles are longer the busier MFMA pipes and vector memory are (`power_ns`). The stores of a
+batch go to memory together; where a CU runs several workgroups, those of the first batch only, as others overlap. The
+first batch starts as fast as its workgroups are dispatched. The total is at least the time of HBM for what is loaded
+and stored once.
 """
 
 from __future__ import annotations
