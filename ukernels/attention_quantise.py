@@ -27,7 +27,7 @@ _NEIGHBOURS = 4
 """Rows of which a lane has a block each, where rows are neighbours in memory."""
 
 _LEAST = 2
-"""The least share of a workgroup in bytes: a dimension of size 1 has no places but 0, and IREE takes any other for it."""
+"""The least share of a workgroup in bytes: in a dimension of size 1 IREE takes any place for 0."""
 
 ROW, ALONG = "row", "k"
 """The axes of an operand: a row, of all heads, and an element of it."""
