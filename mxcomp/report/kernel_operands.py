@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, OPERAND_NAMES
-from mxcomp.matching.canonical import canonical_maps, inner_tiled_loops, is_canonical
+from mxcomp.matching.canonical import inner_tiled_loops, is_canonical
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.profiling.reports import KernelOperands, Number, StoredOperand
@@ -75,19 +75,23 @@ def _operands(op: ir.Operation) -> list[ir.Value]:
 
 
 def _taken_apart(op: ir.Operation) -> list[ir.Value]:
-    """Returns the operands of a product of dequantised values (mxcomp-fall-back)."""
+    """Returns the operands of a product of dequantised values (mxcomp-fall-back), of whose K IREE makes one loop."""
     with op.context:
-        lhs, rhs, _, _, acc = canonical_maps()
-        if indexing_maps(op) != [lhs, rhs, acc]:
+        m, n, k = (ir.AffineExpr.get_dim(i) for i in range(3))
+        if indexing_maps(op) != [ir.AffineMap.get(3, 0, dims) for dims in ([m, k], [n, k], [m, n])]:
             return []
-    factors = [value.owner for value in list(op.operands)[:2]]
-    if not all(isinstance(factor, ir.OpView) and _dequantises(factor.operation) for factor in factors):
+    factors = [_dequantised(graph.producer(value)) for value in list(op.operands)[:2]]
+    return [value for pair in zip(*factors, strict=True) for value in pair] if all(factors) else []
+
+
+def _dequantised(op: ir.Operation | None) -> list[ir.Value]:
+    """Returns the elements and scales that an operation dequantises, which looks scales up; nothing of others."""
+    if op is None or op.name != "linalg.generic":
         return []
-    return [factor.operation.operands[i] for i in (0, 1) for factor in factors]
-
-
-def _dequantises(op: ir.Operation) -> bool:
-    return op.name == "linalg.generic" and any(inner.name == "arith.scaling_extf" for inner in graph.walk(op))
+    body = {inner.name: inner for inner in graph.walk(op)}
+    if "arith.scaling_extf" not in body or "tensor.extract" not in body:
+        return []
+    return [op.operands[0], body["tensor.extract"].operands[0]]
 
 
 def _stored(operand: str, value: ir.Value) -> StoredOperand | None:

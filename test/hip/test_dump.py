@@ -69,7 +69,7 @@ CASES = {
     "taken apart": (Matmul(64, 64, 128, types=("f8E4M3FN", "f4E2M1FN")), {"data_tiling": False}),
     "row-major, dynamic M": (Matmul(40, 256, 256, dynamic_m=True), {"data_tiling": False}),
 }
-QUICK = ("padded", "row-major, dynamic M")
+QUICK = ("padded", "row-major, dynamic M", "taken apart")
 
 
 @pytest.mark.parametrize(
