@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mxcomp.sim.device import Device
 from mxcomp.sim.timing.estimates import estimate
-from mxcomp.sim.timing.examination import Examination, examine
+from mxcomp.sim.timing.examination import examine
 
 FOLDER = Path("hsa/gfx950/fmha_v4_fwd")
 _BF16 = "hsa/gfx950/fmha_v3_fwd/fwd_hd128_bf16"
@@ -52,12 +52,7 @@ def us(checkout: Path, kernel: Kernel, heads: int, length: int) -> float:
 
 
 def bf16_us(checkout: Path, batch: int, heads: int, key_heads: int, length: int, is_causal: bool) -> float:
-    """Modelled µs of attention of bf16."""
-    return estimate(bf16(checkout, batch, heads, key_heads, length, is_causal)).us
-
-
-def bf16(checkout: Path, batch: int, heads: int, key_heads: int, length: int, is_causal: bool) -> Examination:
-    """Attention of bf16, examined; of a causal one a workgroup has two tiles of queries, as far from both ends."""
+    """Modelled µs of attention of bf16; of a causal one a workgroup has two tiles of queries, as far from both ends."""
     device = Device(memory_bytes=_MEMORY, checks=())
     path = checkout / f"{_BF16}{'_causal' if is_causal else ''}.co"
     (loaded,) = device.load(path.read_bytes()).kernels.values()
@@ -74,7 +69,8 @@ def bf16(checkout: Path, batch: int, heads: int, key_heads: int, length: int, is
     fields += [("Q", 0), ("Q", 0), ("I", 0), *[("Q", 0)] * 5, *[("I", 0)] * 6]
     tiles = -(-length // QUERIES)
     grid = (-(-tiles // 2) if is_causal else tiles, heads, batch)
-    return examine(device, loaded, grid, _packed(fields), (_THREADS, 1, 1), asks=False)
+    work = examine(device, loaded, grid, _packed(fields), (_THREADS, 1, 1), asks=False)
+    return estimate(work).us
 
 
 def _packed(fields: list[tuple[str, float]]) -> bytes:

@@ -52,7 +52,7 @@ _COVERED = (0.1, 0.9)
 _HEAD = 128
 """Elements of a query."""
 _NOTHING = 1e-9
-"""Instead of 0, as fits are of logarithms."""
+"""The number that stands for 0, as fits are of logarithms."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ def _attention(row: Published, device: Device) -> tuple[bytes, Launch]:
     return KERNELS["attention"].code, KERNELS["attention"].launch(addresses, sizes)
 
 
-def without_their_clocks(path: Path) -> Parameters:
+def without_their_clocks(cases: Sequence[replays.Case]) -> Parameters:
     """A fit to AITER's kernels alone. None of these has 32×32×64: what that takes beyond is unknown then."""
-    model = calibrate.Model(replays.load(path, None, calibrate.DATA))
+    model = calibrate.Model(cases)
     model.clocks = replace(model.clocks, weight=0.0 * model.clocks.weight)
     return model.fit(mi355x().replaced(power_wide=_NOTHING))
 
@@ -135,13 +135,14 @@ FROM_ELSEWHERE = {
     "launch_us": 2.0, "dispatch_us": _NOTHING, "cold_latency": 1000.0, "cu_bytes": 45.0, "fabric_bytes": 6298.0,
     "power": 1.0,
 }  # fmt: skip
-"""What is fitted to AITER's rows otherwise, as others measured it: ROCm/gfx950-gluon-tutorials (latency, bytes to a CU:
-docs/tcp_bound_tile_model.md), ROCm/rocm-libraries, shared/origami (15.1 TB/s of L2); a launch is assumed."""
+"""The numbers that are fitted to AITER's rows otherwise, as others measured them: latency and bytes to a CU are those
+of ROCm/gfx950-gluon-tutorials, docs/tcp_bound_tile_model.md, and 15.1 TB/s of L2 that of ROCm/rocm-libraries,
+shared/origami. A launch is assumed."""
 
 
-def without_aiter(path: Path) -> str:
+def without_aiter(cases: Sequence[replays.Case]) -> str:
     """What AITER's rows are predicted by where none of them was seen: clocks of loops are all that is fitted."""
-    model = calibrate.Model(replays.load(path, None, calibrate.DATA))
+    model = calibrate.Model(cases)
     rows = len(model.measured)
     with np.errstate(all="ignore"):  # of steps of the fit that nothing holds back
         us = model.us(model.fit(mi355x().replaced(**FROM_ELSEWHERE), np.zeros(rows)))
@@ -196,9 +197,10 @@ def main() -> int:
     args = parser.parse_args()
     rows = published()
     works = [examined(row) for row in rows]
-    clocks = [mi355x(), *([without_their_clocks(args.cases)] if args.cases else [])]
+    cases = replays.load(args.cases, None, calibrate.DATA) if args.cases else []
+    clocks = [mi355x(), *([without_their_clocks(cases)] if cases else [])]
     ratios = np.array([[estimate(work, p).us / row.us for p in clocks] for row, work in zip(rows, works, strict=True)])
-    tables = table(rows, ratios) + (f"\n\n{without_aiter(args.cases)}" if args.cases else "")
+    tables = table(rows, ratios) + (f"\n\n{without_aiter(cases)}" if cases else "")
     print(tables)
     if args.aiter:
         text = attention(args.aiter)

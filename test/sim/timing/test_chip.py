@@ -15,9 +15,9 @@ from mxcomp.target.gfx950 import TARGET
 
 GREAT = 1e12
 CYCLES = 4800.0
-"""2 µs."""
+"""The cycles of 2 µs."""
 P = mi355x().replaced(power_mfma=0.0, power_wide=0.0, power_loads=0.0, power=1.0)
-"""At 2.4 GHz, whatever runs."""
+"""The parameters of a chip whose clock is 2.4 GHz, whatever runs."""
 
 
 def launch(workgroups: int, *counts: int, load: float = 1e6, store: float = 0.0, resident: int = 1) -> Launch:
