@@ -17,7 +17,13 @@ def file(name: str) -> str:
 
 
 ENTRY = ("mxcomp-take-bytes", "mxcomp-declare-types")
-UNRECOGNISED = ("mxcomp-legalise-steps", "mxcomp-legalise-constants", "mxcomp-legalise-truncations")
+UNRECOGNISED = (
+    "mxcomp-pass-bytes",
+    "mxcomp-write-bytes",
+    "mxcomp-legalise-steps",
+    "mxcomp-legalise-constants",
+    "mxcomp-legalise-truncations",
+)
 CONSTANT = ("mxcomp-defer-narrow",)
 LEFT_TO_IREE = (
     "mxcomp-fall-back",

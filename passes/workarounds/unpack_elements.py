@@ -44,7 +44,10 @@ from mxcomp.mlir.inline import inline
 from mxcomp.mlir.linalg_ops import indexing_maps, reads_init
 
 _SLICE = "tensor.extract_slice"
-_MOVES = (*graph.VIEWS, _SLICE, "tensor.insert_slice", "tensor.concat")
+INSERT = "tensor.insert_slice"
+WRITES = (INSERT, "tensor.concat")
+"""Operations that move elements into a part of their result: IREE cannot store parts of less than a byte."""
+_MOVES = (*graph.VIEWS, _SLICE, *WRITES)
 """Operations that only move elements of any type."""
 
 _OF_NAMED_OPS = {"permutation", "dimensions", "dilations", "strides", "cast", "linalg.memoized_indexing_maps"}
@@ -146,7 +149,7 @@ class _Widening:
         if stores and _only_encoded(op.results[0]):
             return False
         loads = [value for value in op.operands if is_narrow_tensor(value)]
-        computes = stores and op.name not in _MOVES
+        computes = stores and (op.name not in _MOVES or op.name in WRITES)
         return computes or any(value in self.codes or not _is_loadable(value) for value in loads)
 
     def _replace(self, op: ir.Operation, value: ir.Value) -> None:

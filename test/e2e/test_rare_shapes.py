@@ -1,4 +1,5 @@
-"""What models seldom have: a slice from where a program finds out; a vector and a matrix, or two vectors, by batch."""
+"""What models seldom have: a slice from where a program finds out, operands that go through loops and functions, or are
+joined; a vector and a matrix, or two vectors, by batch."""
 
 from __future__ import annotations
 
@@ -33,6 +34,18 @@ def test_slice_at_a_dynamic_offset(kind: str) -> None:
     assert compiled.report.matmuls[0].ukernel is not None
     (y,) = compiled.run(*(x.view(np.int8) for x in inputs), np.array([5], np.int32))
     assert matmul.error(y) <= matmul.bound
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_elements_that_a_loop_and_a_function_pass_on(kind: str) -> None:
+    """Operands change places in a loop; a function that others may call, too, multiplies them, padded and joined."""
+    matmul, compiled = Matmul(16, 16, 96, types=(kind, kind)), program("passed", kind)
+    assert compiled.report.matmuls[0].ukernel is not None
+    operands = [x.view(np.int8) for x in matmul.operands]
+    (y,) = compiled.run(*(x.reshape(16, 3, -1) for x in operands[:2]), *operands[2:], 3, function="main")
+    for found in (y[:16, 1:].T, y[17:, 1:].T):  # an odd number of steps
+        assert matmul.error(found) <= matmul.bound
+    assert not y[16].any() and not y[:, 0].any()
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -1,4 +1,5 @@
-"""MX operands: elements and E8M0 scales, stored in any order, as slices, or as views of bytes that others look at, too.
+"""MX operands: elements and E8M0 scales, stored in any order, as slices, of parts, or as views of bytes that others
+look at, too.
 
 Axes have letters: k are blocks, i the 32 elements in one, others rows and batches. Those of a tensor are a string, the
 outermost first.
@@ -28,7 +29,7 @@ SPREADS = {2: 5, 3: 4, 5: 2, 24: 1}
 ORDERS = {"": 6, "outer": 2, "any": 1}
 """Of axes in memory: rows, blocks, elements; elements innermost; any."""
 SHARED = {"": 12, "rows": 1, "splat": 0.5}
-SLICES = {"": 9, "elements": 1.5, "bytes": 1.5, "scales": 1.5, "expert": 1}
+SLICES = {"": 9, "elements": 1.5, "bytes": 1.5, "scales": 1.5, "expert": 1, "joined": 1, "overwritten": 1}
 BYTE_SHAPES = {"same": 4, "rows": 2, "flat": 1}
 
 
@@ -139,7 +140,7 @@ def _scales(
     if dice.chance(0.1, "order:scales"):
         kept = "".join(dice.shuffled(letters))
     cut = "" if dynamic else dice.pick(SLICES)
-    cut = cut if cut in ("bytes", "scales") and kept else ""
+    cut = cut if cut in ("bytes", "scales", "joined", "overwritten") and kept else ""
     if cut:
         dice.features.add("slice:scales")
     codes = codes.transpose([letters.index(axis) for axis in kept])
@@ -152,6 +153,8 @@ def _placed(drawing: Drawing, codes: Bytes, kind: str, axes: str, dynamic: str, 
         return Node(_typed(drawing, codes, kind, [i for i, a in enumerate(axes) if a in dynamic]), codes, kind)
     dice, expert = drawing.dice, cut == "expert"
     inner = codes.shape
+    if cut in ("joined", "overwritten"):
+        return _of_parts(drawing, codes, kind, cut)
     if cut == "bytes":
         if not inner or inner[-1] * BITS[kind] % 8:
             return Node(_typed(drawing, codes, kind, []), codes, kind)
@@ -177,6 +180,24 @@ def _placed(drawing: Drawing, codes: Bytes, kind: str, axes: str, dynamic: str, 
         return Node(build.bitcast(part, build.tensor_type(inner, kind)), codes, kind)
     whole = _typed(drawing, larger, kind, [])
     return Node(_cut(whole, kept, offsets, sizes, strides), codes, kind)
+
+
+def _of_parts(drawing: Drawing, codes: Bytes, kind: str, how: str) -> Node:
+    """Codes that two tensors are joined to along a dimension, or of which a part is written over others."""
+    dice, rank = drawing.dice, codes.ndim
+    axis = dice.below(rank) if rank else 0
+    unit = 4 if axis == rank - 1 and BITS[kind] < 8 else 1  # of elements that are whole bytes
+    if not rank or codes.shape[axis] <= unit:
+        return Node(_typed(drawing, codes, kind, []), codes, kind)
+    at = unit * (1 + dice.below((codes.shape[axis] - 1) // unit))
+    first, second = np.split(codes, [at], axis)
+    if how == "joined":
+        values = [_typed(drawing, part, kind, []) for part in (first, second)]
+        return Node(tensor.ConcatOp(build.tensor_type(codes.shape, kind), axis, values).result, codes, kind)
+    before = np.concatenate([first, dice.numbers.integers(0, 1 << BITS[kind], second.shape).astype(np.uint8)], axis)
+    offsets = [at if i == axis else 0 for i in range(rank)]
+    whole, part = (_typed(drawing, part, kind, []) for part in (before, second))
+    return Node(build.inserted(part, whole, offsets, list(second.shape)), codes, kind)
 
 
 def _part(drawing: Drawing) -> tuple[int, int, int]:
