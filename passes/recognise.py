@@ -25,7 +25,7 @@ Activations of bf16 that are not quantised may be multiplied with MX weights, wh
 then what it is, with scales of 1.
 
 What looks like a scaled matmul but is not one of ours keeps its form and gets a reason:
-`mxcomp.scaled_matmul = {reason = "block size 16: expected 32"}`.
+`mxcomp.scaled_matmul = {reason = "block size 16: expected a multiple of 32"}`.
 """
 
 from __future__ import annotations

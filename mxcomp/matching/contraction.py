@@ -274,10 +274,10 @@ def _check_blocks(op: ir.Operation, operand: Operand, scale: Leaf, k: int | None
     if not strides and k is None:
         raise NotOursError(f"one scale for a dynamic K: expected blocks of {operand.block}")
     block = min(strides, default=k or 0)
-    if k is not None and k % block:
+    if block % operand.block:
+        raise NotOursError(f"block size {block}: expected a multiple of {operand.block}")
+    if k is not None and k % operand.block:
         raise InputError(
-            f"{op.location}: {op.name}: K = {k} is not a multiple of the block size {block}: "
+            f"{op.location}: {op.name}: K = {k} is not a multiple of the block size {operand.block}: "
             f"pad K to a multiple of {operand.block} with zero elements"
         )
-    if block != operand.block:
-        raise NotOursError(f"block size {block}: expected {operand.block}")

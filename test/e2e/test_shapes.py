@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from assembly import FLAG, read_dump
-from modules import FP4, KINDS
+from modules import BITS, FP4, KINDS
 from shapes import Shaped
 
 import mxcomp
@@ -151,9 +151,30 @@ def test_what_is_not_recognised(types: tuple[str, str]) -> None:
     for kind in ("i8", "f8E8M0FNU"):
         text = text.replace(f"x3x{kind}", f"x6x{kind}")
     program = mxcomp.compile(text)
-    assert program.report.matmuls[0].reason == "block size 16: expected 32"
+    assert program.report.matmuls[0].reason == "block size 16: expected a multiple of 32"
     a, b, a_scales, b_scales = shaped.inputs
     (result,) = program.run(a, b, a_scales.repeat(2, axis=1), b_scales.repeat(2, axis=1))
+    assert shaped.error(result) <= shaped.bound
+
+
+@pytest.mark.parametrize("types", [(FP4, E4M3), pytest.param((E3M2, FP4), marks=SLOW)], ids="-".join)
+@pytest.mark.parametrize("block", [64, pytest.param(192, marks=SLOW)])
+def test_larger_blocks(types: tuple[str, str], block: int) -> None:
+    """Several blocks of 32 that share a scale."""
+    shaped, count = Shaped(40, 132, 192, types=types), block // 32
+    for scales in shaped.codes[2:]:
+        scales[:] = scales[..., ::count].repeat(count, -1)
+    text = shaped.text()
+    for kind in {*types}:
+        text = text.replace(f"x6x32x{kind}", f"x{6 // count}x{block}x{kind}")
+        text = text.replace(f"x6x{4 * BITS[kind]}xi8", f"x{6 // count}x{block * BITS[kind] // 8}xi8")
+    for kind in ("i8", "f8E8M0FNU"):
+        text = text.replace(f"x6x{kind}", f"x{6 // count}x{kind}")
+    program = mxcomp.compile(text, strict=True)
+    assert program.report.matmuls[0].ukernel is not None
+    a, b, a_scales, b_scales = shaped.inputs
+    a, b = (each.reshape(len(each), 6 // count, -1) for each in (a, b))
+    (result,) = program.run(a, b, a_scales[:, ::count], b_scales[:, ::count])
     assert shaped.error(result) <= shaped.bound
 
 

@@ -11,7 +11,7 @@
 // NVFP4's blocks.
 // CHECK-LABEL: util.func public @block_size_16(
 // CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "block size 16: expected 32"}
+// CHECK-SAME: mxcomp.scaled_matmul = {reason = "block size 16: expected a multiple of 32"}
 util.func @block_size_16(%a: tensor<64x16x16xf4E2M1FN>, %b: tensor<128x16x16xf4E2M1FN>, %as: tensor<64x16xf8E8M0FNU>,
     %bs: tensor<128x16xf8E8M0FNU>) -> tensor<64x128xf32> {
   %init = arith.constant dense<0.0> : tensor<64x128xf32>
@@ -19,28 +19,6 @@ util.func @block_size_16(%a: tensor<64x16x16xf4E2M1FN>, %b: tensor<128x16x16xf4E
                        iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
       ins(%a, %b, %as, %bs : tensor<64x16x16xf4E2M1FN>, tensor<128x16x16xf4E2M1FN>,
                              tensor<64x16xf8E8M0FNU>, tensor<128x16xf8E8M0FNU>)
-      outs(%init : tensor<64x128xf32>) {
-  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
-    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
-    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
-    %2 = arith.mulf %0, %1 : f32
-    %3 = arith.addf %acc, %2 : f32
-    linalg.yield %3 : f32
-  } -> tensor<64x128xf32>
-  util.return %r : tensor<64x128xf32>
-}
-
-// A scale for a whole row.
-// CHECK-LABEL: util.func public @one_scale_per_row(
-// CHECK: linalg.generic
-// CHECK-SAME: mxcomp.scaled_matmul = {reason = "block size 256: expected 32"}
-util.func @one_scale_per_row(%a: tensor<64x1x256xf4E2M1FN>, %b: tensor<128x1x256xf4E2M1FN>, %as: tensor<64x1xf8E8M0FNU>,
-    %bs: tensor<128x1xf8E8M0FNU>) -> tensor<64x128xf32> {
-  %init = arith.constant dense<0.0> : tensor<64x128xf32>
-  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, #rhs_scale, #out],
-                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%a, %b, %as, %bs : tensor<64x1x256xf4E2M1FN>, tensor<128x1x256xf4E2M1FN>,
-                             tensor<64x1xf8E8M0FNU>, tensor<128x1xf8E8M0FNU>)
       outs(%init : tensor<64x128xf32>) {
   ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
     %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32

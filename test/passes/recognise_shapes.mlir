@@ -279,3 +279,34 @@ util.func @batch_behind_rows(%x: tensor<5x3x2x32xf4E2M1FN>, %xs: tensor<5x3x2xf8
   } -> tensor<5x3x40xf32>
   util.return %r : tensor<5x3x40xf32>
 }
+
+// A scale for a whole row, and blocks of 64: the same scale for several blocks of 32.
+// CHECK-LABEL: util.func public @larger_blocks(
+// CHECK-SAME: %[[A:.+]]: tensor<64x256xf4E2M1FN>, %[[B:.+]]: tensor<128x4x64xf4E2M1FN>, %[[AS:.+]]: tensor<64xf8E8M0FNU>, %[[BS:.+]]: tensor<128x4xf8E8M0FNU>)
+// CHECK: linalg.generic {{.+}} attrs = {mxcomp.gather = #[[ROW:.+]]} {
+// CHECK: tensor.extract %[[AS]][%{{.+}}] : tensor<64xf8E8M0FNU>
+// CHECK: linalg.generic {{.+}} attrs = {mxcomp.gather = #[[PAIR:.+]]} {
+// CHECK: tensor.extract %[[BS]][%{{.+}}, %{{.+}}] : tensor<128x4xf8E8M0FNU>
+// CHECK: linalg.generic
+// CHECK-SAME: tensor<64x8x32xf4E2M1FN>, tensor<128x8x32xf4E2M1FN>, tensor<64x8xf8E8M0FNU>, tensor<128x8xf8E8M0FNU>
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+util.func @larger_blocks(%a: tensor<64x256xf4E2M1FN>, %b: tensor<128x4x64xf4E2M1FN>, %as: tensor<64xf8E8M0FNU>,
+    %bs: tensor<128x4xf8E8M0FNU>) -> tensor<64x128xf32> {
+  %e = tensor.expand_shape %a [[0], [1, 2]] output_shape [64, 4, 64] : tensor<64x256xf4E2M1FN> into tensor<64x4x64xf4E2M1FN>
+  %init = arith.constant dense<0.0> : tensor<64x128xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(m, n, ko, kb) -> (m, ko, kb)>, affine_map<(m, n, ko, kb) -> (n, ko, kb)>,
+                                        affine_map<(m, n, ko, kb) -> (m)>, affine_map<(m, n, ko, kb) -> (n, ko)>,
+                                        affine_map<(m, n, ko, kb) -> (m, n)>],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%e, %b, %as, %bs : tensor<64x4x64xf4E2M1FN>, tensor<128x4x64xf4E2M1FN>, tensor<64xf8E8M0FNU>,
+                             tensor<128x4xf8E8M0FNU>)
+      outs(%init : tensor<64x128xf32>) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.scaling_extf %x, %xs : f4E2M1FN, f8E8M0FNU to f32
+    %1 = arith.scaling_extf %y, %ys : f4E2M1FN, f8E8M0FNU to f32
+    %2 = arith.mulf %0, %1 : f32
+    %3 = arith.addf %acc, %2 : f32
+    linalg.yield %3 : f32
+  } -> tensor<64x128xf32>
+  util.return %r : tensor<64x128xf32>
+}

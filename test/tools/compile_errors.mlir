@@ -58,7 +58,7 @@
 // RUN: not mxcomp-compile %S/inputs/fails_later.mlir --report=%t.no/report.json -o %t.no 2>&1 | filecheck %s --check-prefix=LATER
 // LATER: {{^}}mxcomp-compile: error: IREE could not compile the module
 // RUN: filecheck %s --check-prefix=REPORT < %t.json
-// REPORT: "reason": "block size 16: expected 32"
+// REPORT: "reason": "block size 16: expected a multiple of 32"
 // RUN: not mxcomp-compile %S/compile_remarks.mlir --report=%t.plugin.json --emit-plugin %t.no 2>&1 | filecheck %s --check-prefix=PLUGIN
 // PLUGIN: {{^}}mxcomp-compile: error: {{.+}}: no scaled matmul to emit a plugin for: --report says why
 // RUN: filecheck %s --check-prefix=REPORT < %t.plugin.json

@@ -1,7 +1,7 @@
 // What is left to IREE is said on stderr, unless a user asked for it or wants to hear nothing.
 
 // RUN: mxcomp-compile %s --compile-to=flow -o %t.mlir 2>&1 | filecheck %s --check-prefix=LEFT
-// LEFT: {{^.+}}compile_remarks.mlir:[[# @LINE + 39]]:8: remark: scaled matmul left to IREE: block size 16: expected 32
+// LEFT: {{^.+}}compile_remarks.mlir:[[# @LINE + 39]]:8: remark: scaled matmul left to IREE: block size 16: expected a multiple of 32
 // LEFT-NEXT: {{^}}mxcomp-compile: 1 scaled matmul: 1 left to IREE; 1 dispatch{{$}}
 // LEFT-NOT: {{.}}
 // RUN: mxcomp-compile %s --compile-to=flow -o %t.mlir -w 2>&1 | filecheck %s --check-prefix=QUIET --allow-empty

@@ -34,7 +34,7 @@
 // NO-TABLE: mxcomp-compile: error: tuned table {{.*}}no_such: cannot be read: No such file or directory
 
 // RUN: not mxcomp-tune %S/compile_remarks.mlir 64x64x33 2>&1 | filecheck %s --check-prefix=LEFT
-// LEFT: mxcomp-tune: not tuned: {{.*}}compile_remarks.mlir:{{[0-9:]+}}: block size 16: expected 32
+// LEFT: mxcomp-tune: not tuned: {{.*}}compile_remarks.mlir:{{[0-9:]+}}: block size 16: expected a multiple of 32
 // LEFT: mxcomp-tune: not tuned: 64 × 64 × 33: no ukernel with known times fits: expected K to be a multiple of 32
 // RUN: not mxcomp-tune 64x0x32 2>&1 | filecheck %s --check-prefix=SHAPE
 // SHAPE: mxcomp-tune: error: 64x0x32: expected sizes as MxNxK

@@ -15,7 +15,7 @@
 // CHECK: %[[HIDDEN:.+]] = util.optimization_barrier %[[CODES]]
 // CHECK: %[[A:.+]] = linalg.generic {{.*}} ins(%[[HIDDEN]] : tensor<64x16x16xi8>) outs(%{{.+}} : tensor<64x16x16xf32>)
 // CHECK: linalg.generic {{.*}} ins(%[[A]], %[[B]], %
-// CHECK-SAME: reason = "block size 16: expected 32"
+// CHECK-SAME: reason = "block size 16: expected a multiple of 32"
 // CHECK-NOT: arith.scaling_extf %{{.+}} : f6E2M3FN
 // CHECK: arith.mulf
 // CHECK: util.return
