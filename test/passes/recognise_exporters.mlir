@@ -208,3 +208,30 @@ util.func @generalised_fill(%a: !lhs, %b: !rhs, %as: !lhs_scale, %bs: !rhs_scale
       ins(%a, %as, %b, %bs : !lhs, !lhs_scale, !rhs, !rhs_scale) outs(%init : !out) -> !out
   util.return %r : !out
 }
+
+// Elements are multiplied first, and their scales.
+// CHECK-LABEL: util.func public @scales_multiplied(
+// CHECK-SAME: %[[A:[a-z0-9_]+]]: tensor<64x8x32xf4E2M1FN>, %[[B:[a-z0-9_]+]]: tensor<128x8x32xf4E2M1FN>,
+// CHECK-SAME: %[[AS:[a-z0-9_]+]]: tensor<64x8xf8E8M0FNU>, %[[BS:[a-z0-9_]+]]: tensor<8xf8E8M0FNU>)
+// CHECK: linalg.generic
+// CHECK: tensor.extract %[[BS]]
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[A]], %[[B]], %[[AS]],
+// CHECK-SAME: mxcomp.scaled_matmul = {}
+util.func @scales_multiplied(%a: !lhs, %b: !rhs, %as: !lhs_scale, %bs: tensor<8xf8E8M0FNU>) -> !out {
+  %init = arith.constant dense<0.0> : !out
+  %r = linalg.generic {indexing_maps = [#lhs, #rhs, #lhs_scale, affine_map<(m, n, ko, kb) -> (ko)>, #out],
+                       iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%a, %b, %as, %bs : !lhs, !rhs, !lhs_scale, tensor<8xf8E8M0FNU>) outs(%init : !out) {
+  ^bb0(%x: f4E2M1FN, %y: f4E2M1FN, %xs: f8E8M0FNU, %ys: f8E8M0FNU, %acc: f32):
+    %0 = arith.extf %x : f4E2M1FN to f32
+    %1 = arith.extf %y : f4E2M1FN to f32
+    %2 = arith.extf %xs : f8E8M0FNU to f32
+    %3 = arith.extf %ys : f8E8M0FNU to f32
+    %4 = arith.mulf %0, %1 : f32
+    %5 = arith.mulf %3, %2 : f32
+    %6 = math.fma %4, %5, %acc : f32
+    linalg.yield %6 : f32
+  } -> !out
+  util.return %r : !out
+}

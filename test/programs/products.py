@@ -10,6 +10,7 @@ import numpy as np
 from drawing import Drawing
 from iree.compiler import ir
 from iree.compiler.dialects import arith, linalg
+from iree.compiler.dialects import math as math_dialect
 from mx_operands import Operand
 from nodes import Floats, Node, clean, steps, summed
 
@@ -155,15 +156,19 @@ def _generic(drawing: Drawing, factors: Sequence[Factor], out: str, init: ir.Val
     slots = [(side, part) for side, factor in enumerate(factors) for part in range(len(factor.tensors))]
     slots = sorted(slots, key=lambda slot: slot[1]) if dice.chance(0.8) else dice.shuffled(slots)
     swapped, late = dice.chance(0.15, "sides swapped"), dice.chance(0.1)
+    apart = len(slots) == 4 and dice.chance(0.1, "scales multiplied")
+    fused = kind == "f32" and dice.chance(0.1, "fma")
 
     def body(*values: ir.Value) -> ir.Value:
         given = dict(zip(slots, values, strict=False))
-        a, b = (
-            (_scalar(given, side, f32) for side in (1 - swapped, swapped))
-            if swapped
-            else (_scalar(given, side, f32) for side in (0, 1))
-        )
-        term = arith.MulFOp(a, b).result
+        sides = (1, 0) if swapped else (0, 1)
+        if apart:  # (a · b) · (a's scale · b's scale)
+            a, b = (_product([_extended(given[side, part], f32) for side in sides]) for part in (0, 1))
+        else:
+            a, b = (_scalar(given, side, f32) for side in sides)
+        if fused:
+            return math_dialect.FmaOp(a, b, values[-1]).result
+        term = _product([a, b])
         if kind != "f32":
             term = arith.TruncFOp(result.element_type, term).result
         return arith.AddFOp(*((term, values[-1]) if late else (values[-1], term))).result
@@ -174,12 +179,21 @@ def _generic(drawing: Drawing, factors: Sequence[Factor], out: str, init: ir.Val
     return build.generic(result, inputs, init, [*maps, _map(letters, out)], iterators, body).results[0]
 
 
+def _product(factors: Sequence[ir.Value]) -> ir.Value:
+    first, second = factors
+    return arith.MulFOp(first, second).result
+
+
+def _extended(value: ir.Value, f32: ir.Type) -> ir.Value:
+    return value if value.type == f32 else arith.ExtFOp(f32, value).result
+
+
 def _scalar(given: dict[tuple[int, int], ir.Value], side: int, f32: ir.Type) -> ir.Value:
     """The number of a side, in f32."""
     value = given[side, 0]
     if (side, 1) in given:
         return arith.ScalingExtFOp(f32, value, given[side, 1]).result
-    return value if value.type == f32 else arith.ExtFOp(f32, value).result
+    return _extended(value, f32)
 
 
 @dataclass(frozen=True, eq=False)
