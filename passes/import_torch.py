@@ -188,19 +188,20 @@ def _attention(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], num
 
 
 def _quantise(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> list[ir.Value]:
-    _check_static(op, tensors)
+    _check_rows(op, tensors)
     return blocks.quantised(tensors[0], element_format(chosen[0]).mlir_type, chosen[1])
 
 
 def _dequantise(op: ir.Operation, tensors: list[ir.Value], chosen: list[str], _: list[float]) -> list[ir.Value]:
-    _check_static(op, tensors)
+    _check_rows(op, tensors)
     return [blocks.dequantised(*tensors, *chosen)]
 
 
-def _check_static(op: ir.Operation, tensors: list[ir.Value]) -> None:
-    if any(None in build.static_sizes(each) or len(build.static_sizes(each)) < 2 for each in tensors):
+def _check_rows(op: ir.Operation, tensors: list[ir.Value]) -> None:
+    shapes = [build.static_sizes(each) for each in tensors]
+    if any(len(shape) < 2 or shape[-1] is None for shape in shapes):
         kinds = ", ".join(str(each.type) for each in tensors)
-        raise InputError(f"{op.location}: {_name(op)} of {kinds}: expected two static sizes or more")
+        raise InputError(f"{op.location}: {_name(op)} of {kinds}: expected two sizes or more, the last one static")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from mxcomp.mlir.loops import names, tabled
 
 
 def quantised(x: ir.Value, element: str, mode: str) -> list[ir.Value]:
-    """Returns the bytes of elements and of scales of [..., K], of static sizes."""
-    sizes = build.static_sizes(x)
+    """Returns the bytes of elements and of scales of [..., K], where K is static."""
+    sizes, dynamic = build.static_sizes(x), build.dynamic_sizes(x)
     if len(sizes) > 2:
         x = build.collapse(x, [list(range(len(sizes) - 1)), [len(sizes) - 1]])
     i8 = ir.IntegerType.get_signless(8)
@@ -26,19 +26,19 @@ def quantised(x: ir.Value, element: str, mode: str) -> list[ir.Value]:
         rows, blocks, *inner = build.static_sizes(value)
         bits = (blocks or 0) * (inner[0] or 0) * element_format(element).bits if inner else 8 * (blocks or 0)
         data = build.bitcast(value, build.tensor_type([rows, bits // 8], i8))
-        made.append(data if len(sizes) == 2 else build.split(data, 0, sizes[:-1]))
+        made.append(data if len(sizes) == 2 else build.split(data, 0, sizes[:-1], dynamic))
     return made
 
 
 def dequantised(elements: ir.Value, scales: ir.Value, element: str, result: str) -> ir.Value:
-    """Returns numbers [..., K] of bytes of elements and of scales, of static sizes."""
-    sizes = build.static_sizes(scales)
-    blocks = build.bitcast(elements, build.tensor_type([*sizes, MX_BLOCK], element_format(element).mlir_type))
-    powers = build.bitcast(scales, build.tensor_type(sizes, E8M0.mlir_type))
+    """Returns numbers [..., K] of bytes of elements and of scales, where K is static."""
+    sizes, dynamic = build.static_sizes(scales), build.dynamic_sizes(scales)
+    blocks = build.bitcast(elements, build.tensor_type([*sizes, MX_BLOCK], element_format(element).mlir_type), dynamic)
+    powers = build.bitcast(scales, build.tensor_type(sizes, E8M0.mlir_type), dynamic)
     rank, kind = len(sizes), ir.Type.parse(result)
     loops = names(rank + 1)
     numbers = tabled(
         loops, [*sizes, MX_BLOCK], kind, [(loops, blocks), (loops[:-1], powers)],
-        lambda code, scale, _: arith.ScalingExtFOp(kind, code, scale).result,
+        lambda code, scale, _: arith.ScalingExtFOp(kind, code, scale).result, dynamic,
     )  # fmt: skip
     return build.collapse(numbers, [*([i] for i in range(rank - 1)), [rank - 1, rank]])

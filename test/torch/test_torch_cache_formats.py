@@ -204,6 +204,24 @@ def test_sizes(data: st.DataObject) -> None:
     check(replace(case, page=page, length=page * data.draw(st.integers(2, 5)) or case.length))
 
 
+class Blocks(torch.nn.Module):
+    """A tensor as elements and scales, and what these stand for."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        elements, scales = mxcomp.torch.quantise(x, "E2M1")
+        return elements, scales, mxcomp.torch.dequantise(elements, scales, "E2M1", torch.float32)
+
+
+def test_dynamic_sizes() -> None:
+    """All but the last may be open."""
+    open_sizes = {"x": {0: torch.export.Dim("batch"), 2: torch.export.Dim("rows")}}
+    program = mxcomp.torch.compile(Blocks(), (torch.randn(2, 3, 5, 64),), dynamic_shapes=open_sizes, strict=True)
+    for shape in ((2, 3, 5, 64), (1, 3, 17, 64)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+        for found, expected in zip(program.run(x.numpy()), Blocks()(x), strict=True):
+            np.testing.assert_array_equal(found.reshape(expected.shape).view(expected.numpy().dtype), expected.numpy())
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
