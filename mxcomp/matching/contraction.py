@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import combinations, permutations
+from itertools import permutations
 
 from iree.compiler import ir
 
 from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout.problem import Problem
-from mxcomp.matching import byte_dequantisation, canonical, loop_roles, weight_only
+from mxcomp.matching import byte_dequantisation, canonical, factors, loop_roles, weight_only
 from mxcomp.matching.elements import Element, Index, UntraceableError, apply_expr
 from mxcomp.matching.expressions import Apply, Expr, Leaf, Tracer, passed
+from mxcomp.matching.factors import MULTIPLY, Factor
 from mxcomp.matching.loop_roles import LoopSizes, Roles
 from mxcomp.matching.operands import SCALE_TYPE, NotOursError, Operand, follows, mentions_mx, operand_of, warning_of
 from mxcomp.matching.storage import Access, locate
-from mxcomp.mlir import build, graph
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, loop_sizes, loops, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, inputs, loop_sizes, loops
 from mxcomp.target import Target
 
 
@@ -57,12 +57,11 @@ def match(op: ir.Operation, target: Target | None = None) -> Candidate | None:
     if len(parallel) < len(maps[-1].results):
         return None
     reductions = _reductions(maps, parallel)
-    values = _multiplied(op, len(maps) - 1)
-    if len(values) < 2 or not reductions:
+    found = factors.find(op, maps)
+    if found is None or not reductions:
         return None
 
-    factors = _factors(op, values, [_loops(op, maps, value) & {*parallel} for value in values])
-    contraction = Contraction(op, maps, factors, loop_sizes(op, maps), target)
+    contraction = Contraction(op, maps, found, loop_sizes(op, maps), target)
     first: NotOursError | InputError | None = None
     for order in _orders(reductions):
         try:
@@ -120,10 +119,6 @@ def _match_in_order(contraction: Contraction, parallel: list[int], reductions: l
         raise NotOursError(str(other), warning_of(types)) from None
 
 
-Factor = tuple[ir.Value, ...]
-"""Scalars in the body of a contraction whose product is multiplied with that of the other factor."""
-
-
 @dataclass(frozen=True)
 class Contraction:
     """A linalg op that multiplies two `factors` and sums; `sizes` are those of its loops.
@@ -140,7 +135,9 @@ class Contraction:
     @property
     def used(self) -> list[set[int]]:
         """The loops that index each factor."""
-        return [set().union(*(_loops(self.op, self.maps, value) for value in factor)) for factor in self.factors]
+        return [
+            set().union(*(factors.loops_of(self.op, self.maps, value) for value in factor)) for factor in self.factors
+        ]
 
     def trace(self, roles: Roles, untraced: Collection[int] = ()) -> list[Expr]:
         """Returns the factors over stored tensors, by these axes.
@@ -180,35 +177,6 @@ class Contraction:
             ]
 
 
-def _arguments(op: ir.Operation, value: ir.Value) -> set[int]:
-    """Returns the inputs of a linalg op that a scalar in its body is computed from."""
-    block, pending = op.regions[0].blocks[0], [value]
-    seen, found = set[ir.Operation](), set[int]()
-    while pending:
-        value = pending.pop()
-        if isinstance(value, ir.BlockArgument):
-            if ir.BlockArgument(value).owner == block:
-                found.add(ir.BlockArgument(value).arg_number)
-        elif (below := value.owner.operation) not in seen:  # it may be used many times
-            seen.add(below)
-            pending += below.operands
-    return found
-
-
-def _dims(affine_map: ir.AffineMap) -> set[int]:
-    """Returns the loops that an indexing map uses."""
-    return {d for expr in affine_map.results for d in _expr_dims(expr)}
-
-
-def _expr_dims(expr: ir.AffineExpr) -> set[int]:
-    if isinstance(expr, ir.AffineDimExpr):
-        return {ir.AffineDimExpr(expr).position}
-    if isinstance(expr, ir.AffineBinaryExpr):
-        binary = ir.AffineBinaryExpr(expr)
-        return _expr_dims(binary.lhs) | _expr_dims(binary.rhs)
-    return set()
-
-
 def _reductions(maps: list[ir.AffineMap], parallel: list[int]) -> list[int]:
     """Returns reduction loops, the outermost part of K first: a loop over blocks also indexes scales, one inside a
     block does not."""
@@ -217,75 +185,9 @@ def _reductions(maps: list[ir.AffineMap], parallel: list[int]) -> list[int]:
     return sorted(reductions, key=lambda d: (-order.count(d), order.index(d)))
 
 
-def _multiplied(op: ir.Operation, count: int) -> list[ir.Value]:
-    """Returns what is multiplied in `accumulator + x * y * …`, whatever the order; nothing for another body."""
-    accumulator = op.regions[0].blocks[0].arguments[count]
-    add = graph.producer(yielded(op), "arith.addf", "math.fma")
-    if add is None:
-        return []
-    if add.name == "math.fma":
-        *factors, addend = add.operands
-        return _parts(factors) if addend == accumulator else []
-    terms = [operand for operand in add.operands if operand != accumulator]
-    product = graph.producer(terms[0]) if len(terms) == 1 else None
-    if product is not None and product.name in ("arith.extf", "arith.truncf"):
-        product = graph.producer(product.operands[0])
-    return _parts(list(product.operands)) if product is not None and product.name == _MULTIPLY else []
-
-
-_MULTIPLY = "arith.mulf"
-_MOST_FACTORS = 6
-
-
-def _parts(values: list[ir.Value]) -> list[ir.Value]:
-    """Returns factors of which none is a product; of many, the products that they are."""
-    parts = values
-    while products := [value for value in parts if graph.producer(value, _MULTIPLY) is not None]:
-        parts = [part for value in parts for part in (_operands(value) if value in products else [value])]
-        if len(parts) > _MOST_FACTORS:
-            return values
-    return parts
-
-
-def _operands(value: ir.Value) -> list[ir.Value]:
-    return list(value.owner.operands)
-
-
-def _factors(op: ir.Operation, values: list[ir.Value], parallel: Sequence[set[int]]) -> tuple[Factor, Factor]:
-    """Returns values in two groups that share as few loops of the result as they can, `parallel` of each value.
-
-    An element and its scale are multiplied in any order: (a · b) · (a's scale · b's scale) is a scaled matmul, too.
-    """
-    first, *others = range(len(values))
-    groups = [{first, *more} for n in range(len(others)) for more in combinations(others, n)]
-
-    scales = [_is_scale(op, value) for value in values]
-
-    def cost(group: set[int]) -> tuple[int, int, int]:
-        rest = {*others} - group
-        loops = [set().union(*(parallel[i] for i in part)) for part in (group, rest)]
-        elements = [sum(not scales[i] for i in part) for part in (group, rest)]
-        return len(loops[0] & loops[1]), abs(elements[0] - elements[1]), abs(len(group) - len(rest))
-
-    chosen = min(groups, key=cost)
-    left, right = ([value for i, value in enumerate(values) if (i in chosen) == side] for side in (True, False))
-    return tuple(left), tuple(right)
-
-
-def _is_scale(op: ir.Operation, value: ir.Value) -> bool:
-    """Returns whether a scalar in the body of a linalg op is computed from tensors of scales only."""
-    kinds = {str(build.element(op.operands[i])) for i in _arguments(op, value)}
-    return kinds == {SCALE_TYPE}
-
-
-def _loops(op: ir.Operation, maps: list[ir.AffineMap], value: ir.Value) -> set[int]:
-    """Returns the loops that index what a scalar in the body of a linalg op is computed from."""
-    return {d for i in _arguments(op, value) for d in _dims(maps[i])}
-
-
 def _joined(exprs: list[Expr]) -> Expr:
     """Returns the product of scalars of one factor."""
-    return reduce(lambda one, other: Apply(_MULTIPLY, (one, other), one.type), exprs)
+    return reduce(lambda one, other: Apply(MULTIPLY, (one, other), one.type), exprs)
 
 
 def _subscript(expr: ir.AffineExpr, subscripts: dict[int, Index]) -> Index:

@@ -28,6 +28,7 @@ CONSTANT = ("mxcomp-defer-narrow",)
 LEFT_TO_IREE = (
     "mxcomp-fall-back",
     "mxcomp-sum-in-f32",
+    "mxcomp-group-factors",
     "mxcomp-extend-elements",
     "mxcomp-keep-slices-behind",
     "mxcomp-keep-transposes-behind",
