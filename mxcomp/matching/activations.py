@@ -88,7 +88,9 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem, may_be_by_head:
     if reason := _unmade(producer, problem):
         return reason
     read, *others = _reads(producer)
-    if (others or captures(producer.nodes)) and (narrowed := _behind_a_matmul(elements, scales, producer)) is not None:
+    is_mixed = bool(others) or captures(producer.nodes)
+    narrowed = _behind_a_matmul(elements, scales, producer) if is_mixed or _is_result(read, producer) else None
+    if narrowed is not None and (is_mixed or _bits(narrowed) < _bits(producer)):
         producer, read, others = narrowed, *_reads(narrowed), []
     if others:
         return f"LHS is computed from {1 + len(others)} operands: expected one"
@@ -154,7 +156,7 @@ def _norm(found: Activations) -> Norm | None:
     rows, *vectors = (str(build.element(value)) for value in norm.operands)
     if rows not in SOURCE_BITS or SOURCE_BITS[rows] != found.bits or any(each not in SOURCE_BITS for each in vectors):
         return None
-    return norm if _is_read_alone(found.source, found) else None
+    return norm if _is_read_alone(found.source, producer) else None
 
 
 def _made(found: Activations) -> Activations:
@@ -167,13 +169,13 @@ def _made(found: Activations) -> Activations:
         each for region in regions if region is not None and region.name == "flow.dispatch.region"
         for each in graph.walk(region) if PACKS in each.attributes
     ]  # fmt: skip
-    is_made = len(placeholders) == len(regions) and _is_read_alone(source, found)
+    is_made = len(placeholders) == len(regions) and _is_read_alone(source, found.producer)
     return replace(found, made=tuple(placeholders), choice=choice) if is_made else found
 
 
-def _is_read_alone(source: ir.Value, found: Activations) -> bool:
+def _is_read_alone(source: ir.Value, producer: Producer | None) -> bool:
     """Returns whether nothing reads elements of a value but what quantises activations."""
-    own = {reading.user for reading in found.producer.readings} if found.producer else set()
+    own = {reading.user for reading in producer.readings} if producer else set()
     return all(user in own or user.name == "tensor.dim" for user in graph.readers(source, graph.VIEWS))
 
 
@@ -227,6 +229,19 @@ class ActivationsCache:
         return self._found[key]
 
 
+def _is_result(read: Read, producer: Producer) -> bool:
+    """Returns whether a producer reads a scaled matmul's result, which nothing else reads: what it computes first is
+    fused into the matmul, or into the sum of its parts, and stored as narrow as it is."""
+    op = graph.producer(graph.look_through_views(read.value))
+    is_result = op is not None and (op.name == _UNSET or decision_of(op) is not None)
+    return is_result and _is_read_alone(read.value, producer)
+
+
+def _bits(producer: Producer) -> int:
+    """Returns the bits of an element of the first tensor that a producer reads."""
+    return build.element(_reads(producer)[0].value).width
+
+
 def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -> Producer | None:
     """Returns the same quantiser of a single tensor that is computed by consumers fused into a matmul: the narrowest
     such tensor."""
@@ -253,12 +268,13 @@ def captures(nodes: Iterable[Node]) -> bool:
 
 def _is_epilogue(op: ir.Operation) -> bool:
     """Returns whether an elementwise operation is computed from a scaled matmul's result, encoded or not."""
-    if op.name == "iree_encoding.unset_encoding" or decision_of(op) is not None:
+    if op.name == _UNSET or decision_of(op) is not None:
         return True
     made_of = (graph.producer(graph.look_through_views(operand)) for operand in op.operands)
     return is_elementwise(op) and any(map(_is_epilogue, filter(None, made_of)))
 
 
+_UNSET = "iree_encoding.unset_encoding"
 CONVERTS = "arith.scaling_truncf"
 """Operations that become conversion instructions of all values of a block at once."""
 

@@ -234,7 +234,7 @@ def test_no_instance_spills(instance: quantising.Instance) -> None:
 
 
 def test_what_fusion_narrows() -> None:
-    """A result that is f32 until its cast is fused: then the ukernel is that for activations of bf16."""
+    """A result that is f32 until its cast is fused: the ukernel that is chosen is that for activations of bf16."""
     first, second = Matmul(2, 64, 64, types=("f6E2M3FN", FP4)), Matmul(2, 128, 64, types=(FP4, "f6E2M3FN"))
 
     def relu(x: ir.Value) -> ir.Value:
@@ -249,7 +249,8 @@ def test_what_fusion_narrows() -> None:
     weights = [array.view(np.int8) for each in (first, second) for array in (each.operands[1], each.operands[3])]
     compiled_ = mxcomp.compile(module(body, [((2, 64), "bf16"), *((array.shape, "i8") for array in weights)]))
     assert compiled_.report.matmuls[1].dispatches == INSIDE
-    assert "activations are bf16: mx_fused_quant16_f4E2M1FN_f6E2M3FN" in str(compiled_.report.matmuls[1])
+    assert "quantised by mx_fused_quant16_f4E2M1FN_f6E2M3FN" in str(compiled_.report.matmuls[1].note)
+    assert compiled_.report.matmuls[1].unfused == []
 
     x = np.random.default_rng(3).standard_normal((first.m, first.k)).astype(ml_dtypes.bfloat16)
     (result,) = compiled_.run(x, *weights)
