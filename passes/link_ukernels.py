@@ -40,7 +40,7 @@ from mxcomp.registry.reading import lds_bytes
 from mxcomp.target import Target
 from mxcomp.ukernels import dual_packed, quantising, swiglu
 
-_BITCAST = "iree_tensor_ext.bitcast"
+_BITCAST, _STORE = "iree_tensor_ext.bitcast", "iree_tensor_ext.dispatch.tensor.store"
 Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
 _PROVIDER = "iree_codegen.ukernel_provider = #rocm.tensor_ukernel_provider"
 
@@ -67,7 +67,8 @@ def run(module: ir.Operation, options: Options) -> None:
             ukernel, suffix = find(registry, name)
             if (table, name) not in linked:
                 linked.add((table, name))
-                _insert(ukernel, block_quantiser.completed(function(registry, name), user), table)
+                written = function(registry, name, _stored_bytes(user))
+                _insert(ukernel, block_quantiser.completed(written, user), table)
             if name not in arguments:
                 arguments[name] = ukernel.arguments()
             check_operands(user, ukernel, arguments[name], suffix)
@@ -100,10 +101,17 @@ def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
     return registry[name], ""
 
 
-def function(registry: Registry, name: str) -> ir.Operation:
+def _stored_bytes(user: ir.Operation) -> int | None:
+    """Returns the bytes of an element of what the function around a ukernel's operation stores, if that is known."""
+    function = _around(user, "func.func", "util.func")
+    stores = [op for op in graph.walk(function) if op.name == _STORE] if function is not None else []
+    return max((build.element(op.operands[0]).width // 8 for op in stores), default=None)
+
+
+def function(registry: Registry, name: str, stored_bytes: int | None = None) -> ir.Operation:
     """Returns the function that a descriptor names, in no module. Raises UkernelError."""
     ukernel, suffix = find(registry, name)
-    result = ukernel.function()
+    result = ukernel.function(stored_bytes)
     if suffix:
         _add_dimension(result, name, suffix)
     return result

@@ -16,8 +16,7 @@ After:
 
       %first = affine.apply … (%a, %b, %c)                %is_real = arith.cmpi ult, %first, %c500
       %away = arith.select %is_real, %c0, %c536870912
-      %column = affine.apply (first + away + v)(%first, %away, %v)
-      %place = affine.apply (row * 500 + column)(%row, %column)
+      %place = affine.apply (a * 256 + b * 16 + c * 4 + v + away + row * 500)(%a, %b, %c, %v, %away, %row)
       iree_linalg_ext.yield %place, %true
     } : tensor<3x2x20x16x4x16x4xf32> into tensor<350000xf32>
 
@@ -32,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref
@@ -56,8 +56,7 @@ def run(module: ir.Operation) -> None:
             for op in [op for op in ops if op.name == _MAP_STORE]:
                 buffer = _buffer(op)
                 if buffer is not None:
-                    _unmask(op, buffer)
-                    _flatten(op, buffer)
+                    _flatten(op, buffer, _unmask(op, buffer))
 
 
 def _buffer(op: ir.Operation) -> ir.MemRefType | None:
@@ -93,38 +92,44 @@ class _Target:
 
     Attributes:
         inner: The innermost place in tiles.
-        first: The column of the first of those that differ in `inner` alone; None unless a column is that and `inner`.
+        in_pieces: Whether those that differ in `inner` alone are neighbours in a row.
     """
 
     row: ir.Value
     column: ir.Value
     tiles: list[int | None]
     inner: ir.Value
-    first: ir.Value | None
+    in_pieces: bool
 
 
-def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
-    """Removes the mask that is yielded."""
+_Terms: TypeAlias = list[tuple[ir.Value, int]]
+"""The summands of an index: values, and what each is multiplied by."""
+
+
+def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> _Terms:
+    """Removes the mask that is yielded, and returns the summands of the column."""
     last = list(op.regions[0].blocks[0].operations)[-1]
     *outer, row, column, mask = last.operands
     with op.location, ir.InsertionPoint(last):
         target, is_last = _target(op, row, column), set(buffer.shape[:-2]) <= {1}
         needed = [each for each in _terms(mask) if not _is_needless(each, target, op, is_last)]
         apart = [found for each in needed if (found := _of_first(each, target)) is not None]
-        if target.first is not None and len(apart) == len(needed):
-            column = _sum(target.first, *_away(apart, buffer), target.inner)
-        else:
-            column = _sum(column, *_away(needed, buffer))
-        last.operands[len(outer) + 1] = column
+        is_in_pieces = target.in_pieces and len(apart) == len(needed)
+        away = _away(apart if is_in_pieces else needed, buffer)
+        parts = _summands(*_parts(column, target.tiles)) if is_in_pieces else [(column, 1)]
+        terms = [*parts, *((each, 1) for each in away)]
+        last.operands[len(outer) + 1] = _sum(terms)
         last.operands[len(outer) + 2] = arith.ConstantOp(ir.IntegerType.get_signless(1), 1).result
     if (dead := graph.producer(mask)) is not None:
         graph.erase_dead(dead)
+    return terms
 
 
-def _flatten(op: ir.Operation, buffer: ir.MemRefType) -> None:
+def _flatten(op: ir.Operation, buffer: ir.MemRefType, column: _Terms) -> None:
     """Stores to the buffer as to a single row: else IREE would compute each element's row and column by divisions.
 
-    And LLVM sees that what is stored to neighbours may be stored in one piece.
+    And LLVM sees that what is stored to neighbours may be stored in one piece, if an index is a single sum, in which
+    the row is last.
     """
     rows, *others = build.static_sizes(op.results[0])
     if None in others or buffer.get_strides_and_offset()[1]:
@@ -134,9 +139,8 @@ def _flatten(op: ir.Operation, buffer: ir.MemRefType) -> None:
     last = list(op.regions[0].blocks[0].operations)[-1]
     *places, real = last.operands
     with op.location, ir.InsertionPoint(last):
-        strides = [math.prod(size or 1 for size in others[i:]) for i in range(len(places))]
-        terms = (ir.AffineExpr.get_dim(i) * each for i, each in enumerate(strides))
-        place = build.apply(sum(terms, ir.AffineExpr.get_constant(0)), places)
+        strides = (math.prod(size or 1 for size in others[i:]) for i in range(len(places) - 1))
+        place = _sum([*column, *zip(places, strides, strict=False)])
         ir.Operation.create(last.name, operands=[place, real])
     last.erase()
     with op.location, ir.InsertionPoint(op):
@@ -162,22 +166,26 @@ def _away(conditions: Sequence[ir.Value], buffer: ir.MemRefType) -> list[ir.Valu
     return [arith.SelectOp(real, *map(build.constant_index, (0, _BEYOND // _bytes(buffer)))).result]
 
 
-def _sum(*values: ir.Value) -> ir.Value:
-    return build.apply(sum(map(ir.AffineExpr.get_dim, range(len(values))), ir.AffineExpr.get_constant(0)), values)
+def _sum(terms: _Terms) -> ir.Value:
+    values = [value for value, _ in terms]
+    each = (ir.AffineExpr.get_dim(i) * times for i, (_, times) in enumerate(terms))
+    return build.apply(sum(each, ir.AffineExpr.get_constant(0)), values)
+
+
+def _summands(parts: Sequence[ir.Value], basis: Sequence[int]) -> _Terms:
+    return [(part, math.prod(basis[i + 1 :])) for i, part in enumerate(parts)]
 
 
 def _target(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Target:
     """Returns the target of a store, at the insertion point."""
     tiles, inner = build.static_sizes(op.operands[0]), op.regions[0].blocks[0].arguments[-1]
-    parts, basis = _parts(column, tiles)
-    first = _first(parts, basis, 1) if parts and parts[-1] == inner else None
-    return _Target(row, column, tiles, inner, first)
+    parts, _ = _parts(column, tiles)
+    return _Target(row, column, tiles, inner, bool(parts) and parts[-1] == inner)
 
 
 def _first(parts: Sequence[ir.Value], basis: Sequence[int], inner: int) -> ir.Value:
     """Returns the column at which a group of elements begins, over all but some `inner` parts."""
-    terms = (ir.AffineExpr.get_dim(i) * math.prod(basis[i + 1 :]) for i in range(len(basis) - inner))
-    return build.apply(sum(terms, ir.AffineExpr.get_constant(0)), parts[: len(basis) - inner])
+    return _sum(_summands(parts, basis)[: len(basis) - inner])
 
 
 def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
@@ -229,7 +237,7 @@ def _is_size(limit: ir.Value, op: ir.Operation) -> bool:
 def _of_first(condition: ir.Value, target: _Target) -> ir.Value | None:
     """Returns a condition for the first of several neighbours that holds for all or none of them, or None."""
     found = _limit(condition)
-    if found is None or target.first is None:
+    if found is None or not target.in_pieces:
         return None
     index, limit, number = found
     if index != target.column:

@@ -346,6 +346,21 @@ def all_of_quad(own: ir.Value) -> Values:
     return [of_quad(value, lane) for lane in range(4) for value in each]
 
 
+def exchanged(one: ir.Value, other: ir.Value) -> Values:
+    """Returns two vectors, of each 16 of whose lanes 0 to 7 are those of `one`, and 8 to 15 those of `other`: the first
+    has what was in lanes 0 to 7 of both, the second what was in lanes 8 to 15."""
+    (size,) = ir.VectorType(one.type).shape
+    pairs = [(element(one, number), element(other, number)) for number in range(size)]
+    first = from_elements([_of_other_half(a, b, quads=0b1100) for a, b in pairs])
+    return [first, from_elements([_of_other_half(b, a, quads=0b0011) for a, b in pairs])]
+
+
+def _of_other_half(own: ir.Value, other: ir.Value, quads: int) -> ir.Value:
+    """Returns `own`, in some of the four quads of each 16 lanes replaced by `other` of the lane 8 away."""
+    kind, eight = ir.Attribute.parse("#amdgpu<dpp_perm<row_ror>>"), ir.IntegerAttr.get(i32_type(), 8)
+    return amdgpu.DPPOp(own, other, kind, permArgument=eight, bank_mask=quads, results=[own.type]).result
+
+
 def zeros(size: int) -> ir.Value:
     """Returns so many f32 zeros that are set here: LLVM would set constants where they are used first."""
     two = ir.VectorType.get([2], ir.F32Type.get())
@@ -390,6 +405,12 @@ def placed_mfma(left: Factor, right: Factor, sums: ir.Value, registers: str) -> 
     )
     values = [*map(words, (a, b)), *(element(words(each), 0) for each in (a_scales, b_scales)), sums]
     return llvm.InlineAsmOp(sums.type, values, text, f"={registers},v,v,v,v,0").res
+
+
+def placed(sums: ir.Value, registers: str) -> ir.Value:
+    """Returns the sums of `placed_mfma` in their registers, from which what reads them behind a loop moves them there,
+    and not in each turn."""
+    return llvm.InlineAsmOp(sums.type, [sums], "", f"={registers},0").res
 
 
 def wait_mfma() -> None:

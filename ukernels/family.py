@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -119,11 +119,15 @@ _MOST_HALF_K = 4095
 
 @dataclass(frozen=True)
 class Instance:
-    """A member of the family: its tile, the element types of LHS and RHS, and the class that writes its kernel."""
+    """A member of the family: its tile, the element types of LHS and RHS, and the class that writes its kernel.
+
+    `stored_bytes` are those of an element of the result as its dispatch stores it.
+    """
 
     tile: Tile
     elements: tuple[str, str]
     kernel: type[Kernel]
+    stored_bytes: int = field(default=2, kw_only=True)
 
     @property
     def layout(self) -> DataTiledLayout:

@@ -4,7 +4,8 @@ A kernel is a class with a prologue, a main loop and an epilogue, in this order 
 along M and N; a wave has `rows` x `columns` fragments of the result in registers.
 
 Where a lane's accumulators are adjacent in a row of the result, so are those of two joined fragments (`operands`), and
-a lane stores 16 bytes of bf16.
+a lane stores 16 bytes of bf16, in 16 rows at a time. Of f32 it would store the first half of 32 bytes, and then the
+second: so lanes exchange them, and store 8 rows of 128 bytes each, whole cache lines.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from mxcomp.ukernels.builder import Index, Values
 from mxcomp.ukernels.family import Kernel
 from mxcomp.ukernels.operands import Operand, RowMajor, Staging
 from mxcomp.ukernels.waves import INNER_PIECES, MFMA
+
+_F32 = 4
+"""Bytes of an f32."""
 
 Scales = dict[tuple[Operand, int], ir.Value]
 """The scales of a wave's fragments, in registers."""
@@ -78,6 +82,16 @@ class Gemm(Kernel):
         self.steps = self.layout.intrinsics_k
         self.stages, self.slots = self.staging[RHS].stages, self.staging[RHS].scale_slots
 
+    @property
+    def joined(self) -> int | None:
+        """The side of which two fragments are joined."""
+        return next((side for side in (LHS, RHS) if self.staging[side].joined), None)
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether lanes exchange parts of two joined fragments, so that a store of f32 is of whole cache lines."""
+        return self.joined is not None and self.instance.stored_bytes == _F32
+
     def _open(self, *arguments: ir.Value) -> None:
         self.k_tiles = Index.of(build.dim(arguments[LHS], 2))
         lhs, rhs = self.instance.elements
@@ -109,28 +123,37 @@ class Gemm(Kernel):
 
     def _stored_type(self, result: ir.RankedTensorType) -> ir.RankedTensorType:
         """Returns the result with pairs of inner tiles expanded along the joined side, as lanes store parts of both."""
-        if not any(each.joined for each in self.staging):
+        if self.joined is None:
             return result
         *above, m, n, groups, rows, inner = result.shape
-        inner_tiles = [m, n // 2, 2] if self.staging[RHS].joined else [m // 2, 2, n]
-        return build.tensor_type([*above, *inner_tiles, groups, rows, inner], str(result.element_type))
+        sides = [[m], [n]]
+        sides[self.joined] = [[m, n][self.joined] // 2, 2]
+        of_lanes = [groups // 2, 2, *([2, rows // 2] if self.exchanges else [rows])]
+        return build.tensor_type([*above, *sides[LHS], *sides[RHS], *of_lanes, inner], str(result.element_type))
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         """Stores the wave's fragments, row by row, of one result behind the other."""
         # No copy may arrive after another kernel or the next tile of this workgroup reuses LDS.
         builder.wait_groups(0)
         group, row = self.lane_place
-        inner, groups = self.layout.shape.acc_inner, builder.pinned(group % 2 * 2)
-        columns = self.columns // self.results
+        inner, columns = self.layout.shape.acc_inner, self.columns // self.results
         acc = [acc[n] for of in range(self.results) for n in range(len(acc)) if n // columns % self.results == of]
-        if self.staging[RHS].joined:
-            shape = [1, 1, self.rows, columns // 2, 1, 2, 1, inner]
-            threads.store(acc, shape, [0, 0, self.row, self.column // 2, group // 2, groups, row, 0])
-        elif self.staging[LHS].joined:
-            shape = [1, 1, self.rows // 2, 1, self.columns, 2, 1, inner]
-            numbers = product(range(0, self.rows, 2), range(self.columns), range(2))
-            acc = [acc[(m + of_two) * self.columns + n] for m, n, of_two in numbers]
-            threads.store(acc, shape, [0, 0, self.row // 2, group // 2, self.column, groups, row, 0])
+        sizes = [[self.rows], [columns]]
+        place: list[list[Index | int]] = [[self.row], [self.column]]
+        at: list[Index | int]
+        if self.joined is None:
+            of_lane, at = [1, 1], [group, row]
         else:
-            shape = [1, 1, self.rows, columns, 1, 1, inner]
-            threads.store(acc, shape, [0, 0, self.row, self.column, group, row, 0])
+            sizes[self.joined] = [sizes[self.joined][0] // 2, 1]
+            place[self.joined] = [place[self.joined][0] // 2, group // 2]
+            if self.joined == LHS:
+                numbers = product(range(0, len(acc) // columns, 2), range(columns), range(2))
+                acc = [acc[(m + of_two) * columns + n] for m, n, of_two in numbers]
+            if self.exchanges:
+                half = self.layout.shape.n // 2
+                acc = [each for pair in zip(acc[::2], acc[1::2], strict=True) for each in builder.exchanged(*pair)]
+                of_lane, at = [1, 1, 2, 1], [group % 2, row // half, 0, row % half]
+            else:
+                of_lane, at = [1, 2, 1], [group % 2, 0, row]
+        shape, where = ([*each[LHS], *each[RHS]] for each in (sizes, place))
+        threads.store(acc, [1, 1, *shape, *of_lane, inner], [0, 0, *where, *at, 0])

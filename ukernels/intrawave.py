@@ -12,9 +12,10 @@ Each read and each copy follows a separate MFMA, in the cycles in which a SIMD m
 LLVM does not move them. Scalar instructions compute the address of a step, and a vector instruction adds the lane's
 offset.
 
-LDS has a ring buffer of `stages` steps, and the scales of a K tile. A barrier is in the middle of a step, when all of
-it is in registers, and the next one is in LDS: from then on copies reuse its stage. With two stages a barrier is also
-at its start, and copies reuse the halves that have been read. Copies past the last K tile fetch nothing.
+LDS has a ring buffer of `stages` steps, up to three of which are copied ahead, and the scales of a K tile. A barrier is
+in the middle of a step, when all of it is in registers, and the next one is in LDS: from then on copies reuse its
+stage. With two stages a barrier is also at its start, and copies reuse the halves that have been read. Copies past the
+last K tile fetch nothing.
 
 MFMA are inline assembly, as LLVM would keep moving some of so many accumulators between both kinds of registers.
 """
@@ -86,6 +87,9 @@ TILES = (
 
 _ACCUMULATED = 64
 """The number of fragments of the result for which there are accumulator registers."""
+
+_AHEAD = 3
+"""The most steps that are copied ahead: memory has no more on their way, and the first MFMA would wait for all."""
 
 _QUARTERS = ((0, 0), (1, 0), (0, 1), (1, 1))
 """The halves of A and B, in the order in which they are multiplied."""
@@ -254,6 +258,7 @@ class Intrawave(Gemm):
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.meets_twice = self.stages == _LEAST_STAGES
+        self.ahead = min(self.stages, _AHEAD)
 
     def _stage(self) -> None:
         at = 0
@@ -264,28 +269,38 @@ class Intrawave(Gemm):
     # Prologue
 
     def _prologue(self) -> list[Values | Read]:
-        """Copies the steps of the ring buffer, zeroes accumulators meanwhile, reads what the first quarter takes."""
+        """Copies the first steps, zeroes accumulators meanwhile, and reads what the first quarter takes.
+
+        Memory brings a wave's copies no faster than it zeroes some accumulators between them.
+        """
         self._begin(Index.of(0), {x: {} for x in self.sides}, {x: {} for x in self.sides})
         for x in self.sides:
             _write(x.scale_copies(lambda: Index.of(0)))
+        first, second, *others = (self._first_copies(step) for step in range(-self.ahead, 0))
+        _write(first)
+        sched_barrier()
+        s_barrier()  # data arrives in the order of requests: all waves request one step before the next
         acc, count = Values(), self.rows * self.columns
-        for step in range(-self.stages, 0):
-            for half in range(2):
-                if (step, half) != (-1, 1) or self.meets_twice:  # else it is copied with the first quarters
-                    _write(self._copies(step, half))
-                    builder.async_group()
+        for copied, item in enumerate(second, 1):
+            next(item)
             sched_barrier()
-            some = range(len(acc), min(len(acc) - -count // self.stages, count))
+            some = range(len(acc), count * copied // len(second))
             acc += [builder.placed_zeros(_registers(number)) for number in some]
             sched_barrier()
-            s_barrier()  # data arrives in the order of requests: all waves request one step before the next
-        sched_barrier()
-        builder.wait_groups(self._groups_in_flight + self.meets_twice)
+        builder.wait_groups(2 + self.meets_twice)
         builder.lds_barrier()
         for x in self.sides:
             _write([*x.scale_reads(0, self.scales[x]), *self._reads(x, 0, -1)])
         sched_barrier()
+        for items in others:
+            _write(items)
+        sched_barrier()
         return [acc, *self._carried()]
+
+    def _first_copies(self, step: int) -> list[Item]:
+        """Returns the copies of a step in front of the loop: half of the last one, unless waves meet twice a step."""
+        halves = range(2 if step < -1 or self.meets_twice else 1)
+        return [item for half in halves for item in (*self._copies(step, half), _group())]
 
     def _begin(self, i: Index, fragments: Read, scales: Read) -> None:
         """Begins K tile `i`, of which some fragments are in registers."""
@@ -296,7 +311,7 @@ class Intrawave(Gemm):
     @property
     def _groups_in_flight(self) -> int:
         """Returns the number of groups of copies, half a step each, that a barrier need not wait for."""
-        return 2 * (self.stages - 2 + self.meets_twice)
+        return 2 * (self.ahead - 2 + self.meets_twice)
 
     # Main loop
 
@@ -363,8 +378,8 @@ class Intrawave(Gemm):
 
     def _copies(self, step: int, half: int) -> list[Item]:
         """Returns the copies that replace a step of this K tile."""
-        tile, number = divmod(step + self.stages, self.steps)
-        parts = (x.copies(half, number, self.i + tile, self._stage_of(step)) for x in self.sides)
+        tile, number = divmod(step + self.ahead, self.steps)
+        parts = (x.copies(half, number, self.i + tile, self._stage_of(step + self.ahead)) for x in self.sides)
         return [item for part in parts for item in part]
 
     def _stage_of(self, step: int) -> Index:
@@ -394,12 +409,19 @@ class Intrawave(Gemm):
 
     def _epilogue(self, acc: Values, threads: builder.Threads) -> None:
         builder.wait_mfma()
+        if self.exchanges:
+            acc = [builder.placed(each, _registers(number)) for number, each in enumerate(acc)]
         super()._epilogue(acc, threads)
 
 
 def _registers(number: int) -> str:
     """Returns the kind of registers of a fragment of the result."""
     return "a" if number < _ACCUMULATED else "v"
+
+
+def _group() -> Item:
+    builder.async_group()
+    yield
 
 
 def _write(items: Iterable[Item]) -> None:

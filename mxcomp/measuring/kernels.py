@@ -15,6 +15,7 @@ from iree.compiler import ir
 import mxcomp.ir as mx
 from mxcomp.compiler import compile
 from mxcomp.formats import ElementFormat, element_format, mx_format
+from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.mlir import build
 from mxcomp.registry import Constraint, Ukernel
 from mxcomp.selection.times import KernelTimes
@@ -78,9 +79,9 @@ def registers(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers 
 
 def _kept(ukernel: Ukernel) -> Path | None:
     """Returns the file in which its registers are cached, if there is a cache."""
-    versions = (__version__, metadata.version("iree-base-compiler"))
+    parts = (__version__, metadata.version("iree-base-compiler"), ukernel.text(RESULT_BYTES["f32"]))
     try:
-        return caches.own("kernels") / sha256("\n".join((*versions, ukernel.text())).encode()).hexdigest()
+        return caches.own("kernels") / sha256("\n".join(parts).encode()).hexdigest()
     except caches.CacheError:
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -139,22 +139,28 @@ class Ukernel:
         reasons = (rule.violation(name.upper(), problem.sizes[name]) for name, rule in self.constraints.items())
         return next((reason for reason in reasons if reason), "")
 
-    def function(self) -> ir.Operation:
-        """Returns a new copy of the function in the current context, without its rule and in no module."""
-        module = self._module()
+    def function(self, stored_bytes: int | None = None) -> ir.Operation:
+        """Returns a new copy of the function in the current context, without its rule and in no module.
+
+        `stored_bytes`: those of an element of the result as its dispatch stores it, where they are known.
+        """
+        module = self._module(stored_bytes)
         function = ruled(module, self.path).detach_from_parent().operation
         del function.attributes[RULE]
         ir.SymbolTable.set_symbol_name(function, self.name)
         return function
 
-    def text(self) -> str:
+    def text(self, stored_bytes: int | None = None) -> str:
         """Returns it as a file of its own, as a directory of ukernels may contain it."""
-        module = self._module()
+        module = self._module(stored_bytes)
         ir.SymbolTable.set_symbol_name(ruled(module, self.path), self.name)
         return str(module)
 
-    def _module(self) -> ir.Module:
-        source = self.source if self.instance is None else self.instance.module
+    def _module(self, stored_bytes: int | None) -> ir.Module:
+        instance = self.instance
+        if instance is not None and stored_bytes is not None:
+            instance = replace(instance, stored_bytes=stored_bytes)
+        source = self.source if instance is None else instance.module
         return parse(self.path) if source is None else source(self.path, self.target)
 
 

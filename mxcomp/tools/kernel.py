@@ -25,6 +25,7 @@ from mxcomp.errors import InputError
 from mxcomp.formats import ELEMENT_TYPES
 from mxcomp.layout import OPERAND_NAMES
 from mxcomp.measuring import kernels
+from mxcomp.measuring.subject import RESULT_BYTES
 from mxcomp.registry import Constraint, Registry, Ukernel
 from mxcomp.selection import times
 from mxcomp.support import files, tables
@@ -62,6 +63,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="list as JSON")
     parser.add_argument("--measure", action="store_true", help="compile what is listed: its registers and LDS")
     parser.add_argument("--as", dest="name", metavar="NAME", help="print under another name, to be chosen by it")
+    parser.add_argument(
+        "--result", choices=RESULT_BYTES, default="f32", help="print it for results stored so (default: %(default)s)"
+    )
     parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="- for stdout (default)")
     parser.add_argument("--target", default=DEFAULT, help="the GPU (default: %(default)s)")
     parser.add_argument("--ukernel-dir", action="append", default=[], metavar="DIR", help="more ukernels; repeatable")
@@ -212,7 +216,7 @@ def _print(ukernel: Ukernel, registry: Registry, args: argparse.Namespace) -> No
     with waiting(f"compiling {ukernel.name}"):
         entries = _entries(ukernel, registry, True, args.ukernel_dir)
     is_file = ukernel.instance is None and ukernel.source is None
-    text = ukernel.path.read_text() if is_file else ukernel.text()
+    text = ukernel.path.read_text() if is_file else ukernel.text(RESULT_BYTES[args.result])
     if args.name is not None:
         if ukernel.operands not in kernels.UNFUSED:
             raise InputError(f"--as={name}: {ukernel.name} takes {ukernel.operands} operands, as no file can")

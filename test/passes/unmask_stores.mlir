@@ -1,22 +1,19 @@
 // RUN: mxcomp-opt %s --pass-pipeline='builtin.module(mxcomp-unmask-stores)' | filecheck %s
 
-// CHECK-DAG: #[[FIRST_OF:.+]] = affine_map<(d0, d1) -> (d0 * 128 + d1 * 4)>
-// CHECK-DAG: #[[SUM:.+]] = affine_map<(d0, d1) -> (d0 + d1)>
-// CHECK-DAG: #[[PLACE_OF:.+]] = affine_map<(d0, d1) -> (d0 * 512 + d1)>
-// CHECK-DAG: #[[WITH_AWAY:.+]] = affine_map<(d0, d1, d2) -> (d0 + d1 + d2)>
-// CHECK-DAG: #[[OF_MATRICES:.+]] = affine_map<(d0, d1, d2) -> (d0 * 153000 + d1 * 510 + d2)>
+// CHECK-DAG: #[[PLACE_OF:.+]] = affine_map<(d0, d1, d2, d3) -> (d0 * 128 + d1 * 4 + d2 + d3 * 512)>
+// CHECK-DAG: #[[WITH_AWAY:.+]] = affine_map<(d0, d1, d2, d3, d4) -> (d0 * 128 + d1 * 4 + d2 + d3 + d4 * 500)>
+// CHECK-DAG: #[[OF_MATRICES:.+]] = affine_map<(d0, d1, d2, d3) -> (d0 + d1 + d2 * 153000 + d3 * 510)>
 #raw = #amdgpu.address_space<fat_raw_buffer>
 #ukernel = #iree_codegen.ukernel_descriptor<"mx_f4E2M1FN_f4E2M1FN_f32_m128_n128_k512", tensor>
 
-// Rows are the last of the buffer, and columns none of the padding: nothing is asked for. The buffer is a single row.
+// Rows are the last of the buffer, and columns none of the padding: nothing is asked for. The buffer is a single row,
+// and a place in it one sum.
 // CHECK-LABEL: func.func @rows(
 // CHECK: iree_linalg_ext.map_store
 // CHECK: ^bb0(%[[A:[^:]+]]: index, %[[B:[^:]+]]: index, %[[C:[^:]+]]: index, %[[D:[^:]+]]: index, %[[V:[^:]+]]: index):
 // CHECK: %[[ROW:.+]] = affine.linearize_index disjoint [%[[A]], %[[C]]] by (3, 128)
-// CHECK: %[[FIRST:.+]] = affine.apply #[[FIRST_OF]](%[[B]], %[[D]])
-// CHECK: %[[COLUMN:.+]] = affine.apply #[[SUM]](%[[FIRST]], %[[V]])
 // CHECK: %[[TRUE:.+]] = arith.constant true
-// CHECK: %[[PLACE:.+]] = affine.apply #[[PLACE_OF]](%[[ROW]], %[[COLUMN]])
+// CHECK: %[[PLACE:.+]] = affine.apply #[[PLACE_OF]](%[[B]], %[[D]], %[[V]], %[[ROW]])
 // CHECK: iree_linalg_ext.yield %[[PLACE]], %[[TRUE]]
 // CHECK: into tensor<153600xf32>
 // CHECK: memref.reinterpret_cast %{{.+}} to offset: [0], sizes: [153600], strides: [1]
@@ -42,10 +39,12 @@ func.func @rows(%tiles: tensor<3x4x128x32x4xf32>, %buffer: memref<300x512xf32, #
 
 // Columns that are padding go beyond the buffer, four at a time; 2 bytes an element.
 // CHECK-LABEL: func.func @columns(
-// CHECK: %[[FIRST:.+]] = affine.apply #[[FIRST_OF]]
-// CHECK: %[[AWAY:.+]] = arith.select %{{.+}}, %c0{{.*}}, %c1073741824
-// CHECK: %[[COLUMN:.+]] = affine.apply #[[WITH_AWAY]](%{{.+}}, %[[AWAY]], %{{.+}})
-// CHECK: %[[PLACE:.+]] = affine.apply #{{.+}}(%{{.+}}, %[[COLUMN]])
+// CHECK: ^bb0(%{{.+}}: index, %[[B:[^:]+]]: index, %{{.+}}: index, %[[D:[^:]+]]: index, %[[V:[^:]+]]: index):
+// CHECK: %[[ROW:.+]] = affine.linearize_index
+// CHECK: %[[FIRST:.+]] = affine.apply #{{.+}}(%[[B]], %[[D]])
+// CHECK: %[[IS_REAL:.+]] = arith.cmpi ult, %[[FIRST]], %c500
+// CHECK: %[[AWAY:.+]] = arith.select %[[IS_REAL]], %c0{{.*}}, %c1073741824
+// CHECK: %[[PLACE:.+]] = affine.apply #[[WITH_AWAY]](%[[B]], %[[D]], %[[V]], %[[AWAY]], %[[ROW]])
 // CHECK: iree_linalg_ext.yield %[[PLACE]], %true
 // CHECK: iree_codegen.store_to_buffer %{{.+}} : tensor<?xbf16> into memref<?xbf16
 func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref<?x500xbf16, strided<[500, 1]>, #raw>) {
@@ -74,8 +73,7 @@ func.func @columns(%tiles: tensor<3x4x128x32x4xbf16>, %m: index, %buffer: memref
 // CHECK: %[[IS_COLUMN:.+]] = arith.cmpi ult, %[[COLUMN]], %c510
 // CHECK: %[[IS_REAL:.+]] = arith.andi %[[IS_ROW]], %[[IS_COLUMN]]
 // CHECK: %[[AWAY:.+]] = arith.select %[[IS_REAL]], %{{.+}}, %c536870912
-// CHECK: %[[MOVED:.+]] = affine.apply #[[SUM]](%[[COLUMN]], %[[AWAY]])
-// CHECK: %[[PLACE:.+]] = affine.apply #[[OF_MATRICES]](%{{.+}}, %[[ROW]], %[[MOVED]])
+// CHECK: %[[PLACE:.+]] = affine.apply #[[OF_MATRICES]](%[[COLUMN]], %[[AWAY]], %{{.+}}, %[[ROW]])
 // CHECK: iree_linalg_ext.yield %[[PLACE]], %true
 func.func @matrices(%tiles: tensor<2x3x4x128x32x4xf32>, %buffer: memref<2x300x510xf32, #raw>) {
   %c300 = arith.constant 300 : index
