@@ -69,7 +69,7 @@ def test_storage(size: str, shaped: Shaped, runs: list[tuple[int, int, int]]) ->
         ("m256_n256", (E4M3, E5M2)),  # two steps in LDS
         ("m256_n256", (E2M3, E3M2)),  # three
         ("m256_n256", (E5M2, FP4)),
-        ("m256_n320", (FP4, E2M3)),
+        ("m256_n320", (FP4, E4M3)),
         ("m320_n256", (E3M2, E4M3)),
         ("m320_n256", (E2M3, FP4)),
     ],
