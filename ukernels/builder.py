@@ -408,8 +408,10 @@ def placed_mfma(left: Factor, right: Factor, sums: ir.Value, registers: str) -> 
 
 
 def placed(sums: ir.Value, registers: str) -> ir.Value:
-    """Returns the sums of `placed_mfma` in their registers, from which what reads them behind a loop moves them there,
-    and not in each turn."""
+    """Returns the sums of `placed_mfma` in their registers.
+
+    Behind a loop: what reads them moves them there, and not in each of its turns.
+    """
     return llvm.InlineAsmOp(sums.type, [sums], "", f"={registers},0").res
 
 
