@@ -22,7 +22,7 @@ from pathlib import Path
 from iree.compiler import ir
 
 from mxcomp.compiler import Program, Source, compile_with
-from mxcomp.errors import InputError, MxcompError
+from mxcomp.errors import CompileError, InputError, MxcompError
 from mxcomp.matching.contraction import Candidate
 from mxcomp.matching.symmetry import are_alike
 from mxcomp.mlir import graph
@@ -81,12 +81,17 @@ def _specs(source: Source, options: Options, program: Program, session_flags: Se
         found = dags.whole_functions(candidates)
         spec = _match_spec(found, options) if found else None
         where = NamedSource.of(data, name)
-        if spec is None or _left_over(str(spec), where, session_flags):
+        if spec is None or not _serves(str(spec), where, session_flags):
             _check_apart(candidates)
             found = [dags.of_matmul(each) for each in candidates]
             spec = _match_spec(found, options)
             program.report.take_alone()
-            if left := [place for place in _left_over(str(spec), where, session_flags) if _SPEC not in place]:
+            try:
+                left = [place for place in _left_over(str(spec), where, session_flags) if _SPEC not in place]
+            except CompileError:
+                stock.check(session.module, candidates, {op for each in found for op in each.ops})
+                raise
+            if left:
                 raise InputError(
                     f"{left[0]}: a stock iree-compile rewrites this scaled matmul, or what it reads, before a "
                     "plugin can match it: compile the model with mxcomp-compile"
@@ -128,6 +133,14 @@ def _left_over(spec: str, source: NamedSource, session_flags: Sequence[str]) -> 
         trial.run("start", "preprocessing")
     with trial.context, ir.Location.unknown():
         return [location_text(each.root.location) for each in find(trial.module)]
+
+
+def _serves(spec: str, source: NamedSource, session_flags: Sequence[str]) -> bool:
+    """Returns whether IREE can apply a match spec, and no scaled matmul remains."""
+    try:
+        return not _left_over(spec, source, session_flags)
+    except CompileError:
+        return False
 
 
 def _template(name: str) -> ir.Module:

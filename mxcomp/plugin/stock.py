@@ -29,8 +29,10 @@ from mxcomp.passes.workarounds.legalise_overwriting import may_be_one, repeats, 
 from mxcomp.passes.workarounds.legalise_producers import repeated
 from mxcomp.passes.workarounds.legalise_steps import has_idle_steps
 from mxcomp.passes.workarounds.legalise_topk import NAMES as TOPK
-from mxcomp.passes.workarounds.unpack_elements import is_narrow_tensor
+from mxcomp.passes.workarounds.unpack_elements import WRITES, is_narrow_tensor
+from mxcomp.passes.workarounds.write_bytes import PAD
 
+_PASSES_ON = ("scf.yield", "scf.for", "scf.while", "scf.condition", "cf.br", "cf.cond_br", "func.call", "util.call")
 _RETURNS = ("func.return", "util.return", "hal.tensor.export")
 
 
@@ -94,6 +96,10 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
         return "computes this scaled matmul of 6 or 8 bits wrongly or not at all"
     if op.name == "tensor.extract_slice" and is_narrow_tensor(op.results[0]) and len(op.operands) > 1:
         return "cannot slice elements of less than a byte at dynamic offsets"
+    if op.name == PAD and is_narrow_tensor(op.results[0]):
+        return "cannot pad elements of less than a byte"
+    if op.name in (*WRITES, *_PASSES_ON) and any(is_six_bit(value.type) for value in (*op.operands, *op.results)):
+        return "cannot join 6-bit elements, nor pass them to and from loops, branches and functions"
     if op.name == "tensor.extract_slice" and has_idle_steps(op):
         return "fails over a step along a dimension of which one element is taken"
     if is_misread(op):

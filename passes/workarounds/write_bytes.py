@@ -31,12 +31,12 @@ from mxcomp.mlir.build import DYNAMIC
 from mxcomp.mlir.narrow import byte_type, bytes_of
 from mxcomp.passes.workarounds.unpack_elements import INSERT, WRITES, is_narrow_tensor
 
-_PAD = "tensor.pad"
+PAD = "tensor.pad"
 
 
 def run(module: ir.Operation) -> None:
     """Rewrites operations on narrow tensors below `module`."""
-    for name, change in ((_PAD, _padded), *((name, _in_bytes) for name in WRITES)):
+    for name, change in ((PAD, _padded), *((name, _in_bytes) for name in WRITES)):
         for op in [op for op in graph.walk(module, bodies=False, outside=True) if op.name == name]:
             if is_narrow_tensor(op.results[0]):
                 with op.location, ir.InsertionPoint(op):

@@ -144,7 +144,28 @@ func.func @single_key(%q: tensor<2x9x16xf32>, %k: tensor<2x1x16xf32>, %o: tensor
   return %r : tensor<2x9x16xf32>
 }
 """
+PADDED = """
+func.func @padded(%x: tensor<4x16xi8>) -> tensor<5x16xi8> {
+  %zero = arith.constant 0.0 : f4E2M1FN
+  %a = iree_tensor_ext.bitcast %x : tensor<4x16xi8> -> tensor<4x32xf4E2M1FN>
+  %p = tensor.pad %a low[0, 0] high[1, 0] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %zero : f4E2M1FN
+  } : tensor<4x32xf4E2M1FN> to tensor<5x32xf4E2M1FN>
+  %r = iree_tensor_ext.bitcast %p : tensor<5x32xf4E2M1FN> -> tensor<5x16xi8>
+  return %r : tensor<5x16xi8>
+}
+"""
+JOINED = """
+func.func @joined(%x: tensor<4x24xi8>) -> tensor<4x48xi8> {
+  %a = iree_tensor_ext.bitcast %x : tensor<4x24xi8> -> tensor<4x32xf6E2M3FN>
+  %c = tensor.concat dim(1) %a, %a : (tensor<4x32xf6E2M3FN>, tensor<4x32xf6E2M3FN>) -> tensor<4x64xf6E2M3FN>
+  %r = iree_tensor_ext.bitcast %c : tensor<4x64xf6E2M3FN> -> tensor<4x48xi8>
+  return %r : tensor<4x48xi8>
+}
+"""
 REFUSED = {
+    "pad": (PADDED, "cannot pad elements of less than a byte"), "join": (JOINED, "cannot join 6-bit elements"),
     "rows": (ROUTER, "so few rows of 16-bit floats"), "step": (ROW, "fails over a step"),
     "single key": (SINGLE_KEY, "crashes over attention of a single key"),
     "lookup": (LOOKUP, "may look elements of a part of a tensor up in wrong rows"),
