@@ -29,10 +29,15 @@ from mxcomp.passes.workarounds.legalise_overwriting import may_be_one, repeats, 
 from mxcomp.passes.workarounds.legalise_producers import repeated
 from mxcomp.passes.workarounds.legalise_steps import has_idle_steps
 from mxcomp.passes.workarounds.legalise_topk import NAMES as TOPK
+from mxcomp.passes.workarounds.take_bytes import in_bytes
 from mxcomp.passes.workarounds.unpack_elements import WRITES, is_narrow_tensor
 from mxcomp.passes.workarounds.write_bytes import PAD
 
-_PASSES_ON = ("scf.yield", "scf.for", "scf.while", "scf.condition", "cf.br", "cf.cond_br", "func.call", "util.call")
+_PASSES_ON = (
+    "scf.yield", "scf.for", "scf.while", "scf.condition", "cf.br", "cf.cond_br", "func.call", "util.call",
+    "util.global.load", "util.global.store",
+)  # fmt: skip
+_FUNCTIONS = ("func.func", "util.func")
 _RETURNS = ("func.return", "util.return", "hal.tensor.export")
 
 
@@ -89,6 +94,12 @@ def _in_rows(leaf: Leaf, strides: tuple[int, ...]) -> ir.Value | None:
 
 def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
     """Returns what is wrong with an operation, or ""."""
+    if op.name in _FUNCTIONS and len(op.regions[0].blocks) and graph.is_public(op):
+        kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+        if any(in_bytes(each) != each for each in (*kind.inputs, *kind.results)):
+            return (
+                "has no arguments and results of 4- and 6-bit floats, only bytes (i8) with an iree_tensor_ext.bitcast"
+            )
     if op.name == "arith.truncf" and "f4E2M1FN" in str(op.results[0].type):
         return "rounds f4E2M1FN wrongly"
     decision = decision_of(op)
@@ -99,7 +110,7 @@ def _fault(op: ir.Operation, quantisers: Collection[ir.Operation]) -> str:
     if op.name == PAD and is_narrow_tensor(op.results[0]):
         return "cannot pad elements of less than a byte"
     if op.name in (*WRITES, *_PASSES_ON) and any(is_six_bit(value.type) for value in (*op.operands, *op.results)):
-        return "cannot join 6-bit elements, nor pass them to and from loops, branches and functions"
+        return "cannot join 6-bit elements, nor keep them in variables, loops, branches and functions"
     if op.name == "tensor.extract_slice" and has_idle_steps(op):
         return "fails over a step along a dimension of which one element is taken"
     if is_misread(op):

@@ -26,14 +26,14 @@ def run(module: ir.Operation) -> None:
     taken = {op for op in ops if op.name == "util.func" and len(op.regions[0].blocks) and graph.is_public(op)}
     names = {graph.symbol_name(op) for op in taken}
     for op in taken:
-        narrow.take_function(op, _in_bytes)
+        narrow.take_function(op, in_bytes)
     for op in ops:
         if op.name == "util.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in names:
-            narrow.pass_operands(op, _in_bytes)
-            narrow.take_results(op, _in_bytes)
+            narrow.pass_operands(op, in_bytes)
+            narrow.take_results(op, in_bytes)
 
 
-def _in_bytes(kind: ir.Type) -> ir.Type:
+def in_bytes(kind: ir.Type) -> ir.Type:
     """Returns the type of a tensor's bytes, if its elements are floats that are smaller; others unchanged."""
     is_float = isinstance(kind, ir.RankedTensorType) and isinstance(kind.element_type, ir.FloatType)
     return narrow.byte_type(kind) if is_float else kind

@@ -164,7 +164,14 @@ func.func @joined(%x: tensor<4x24xi8>) -> tensor<4x48xi8> {
   return %r : tensor<4x48xi8>
 }
 """
+ARGUMENT = """
+func.func @argument(%x: tensor<4x32xf4E2M1FN>) -> tensor<4x16xi8> {
+  %r = iree_tensor_ext.bitcast %x : tensor<4x32xf4E2M1FN> -> tensor<4x16xi8>
+  return %r : tensor<4x16xi8>
+}
+"""
 REFUSED = {
+    "argument": (ARGUMENT, "has no arguments and results of 4- and 6-bit floats"),
     "pad": (PADDED, "cannot pad elements of less than a byte"), "join": (JOINED, "cannot join 6-bit elements"),
     "rows": (ROUTER, "so few rows of 16-bit floats"), "step": (ROW, "fails over a step"),
     "single key": (SINGLE_KEY, "crashes over attention of a single key"),
