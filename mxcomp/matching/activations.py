@@ -233,8 +233,12 @@ def _is_result(read: Read, producer: Producer) -> bool:
     """Returns whether a producer reads a scaled matmul's result, which nothing else reads: what it computes first is
     fused into the matmul, or into the sum of its parts, and stored as narrow as it is."""
     op = graph.producer(graph.look_through_views(read.value))
-    is_result = op is not None and (op.name == _UNSET or decision_of(op) is not None)
-    return is_result and _is_read_alone(read.value, producer)
+    return op is not None and _gives_result(op) and _is_read_alone(read.value, producer)
+
+
+def _gives_result(op: ir.Operation) -> bool:
+    """Returns whether an operation gives a scaled matmul's result, encoded or not, or the sum of its parts."""
+    return op.name == _UNSET or decision_of(op) is not None or quantiser.is_sum(op)
 
 
 def _bits(producer: Producer) -> int:
@@ -268,7 +272,7 @@ def captures(nodes: Iterable[Node]) -> bool:
 
 def _is_epilogue(op: ir.Operation) -> bool:
     """Returns whether an elementwise operation is computed from a scaled matmul's result, encoded or not."""
-    if op.name == _UNSET or decision_of(op) is not None:
+    if _gives_result(op):
         return True
     made_of = (graph.producer(graph.look_through_views(operand)) for operand in op.operands)
     return is_elementwise(op) and any(map(_is_epilogue, filter(None, made_of)))

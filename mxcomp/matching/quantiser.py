@@ -196,7 +196,7 @@ class _Finder:
             return self._operand(op, 0, source)
         if op.name in BITCASTS and (regrouped := _regrouped(op, subscripts)) is not None:
             return self._operand(op, 0, regrouped)
-        if not _is_calculation(op):
+        if not _is_calculation(op) or is_sum(op):
             return self._read(value, subscripts)
         inside = self._is_inside(subscripts)
         if is_elementwise(op):
@@ -218,6 +218,16 @@ class _Finder:
     def _operand(self, op: ir.Operation, position: int, subscripts: tuple[Index, ...]) -> Node:
         self.readings.append(Reading(op, position, subscripts))
         return self.node(op.operands[position], subscripts)
+
+
+def is_sum(op: ir.Operation) -> bool:
+    """Returns whether it sums parts of a product (`mxcomp.plans.split_k`): it reads a tensor at several places."""
+    inputs = list(op.operands)[:-1]
+    return len(inputs) > 1 and len(set(inputs)) == 1 and bool(is_elementwise(op)) and _is_placed(op)
+
+
+def _is_placed(op: ir.Operation) -> bool:
+    return all(isinstance(m.results[0], ir.AffineConstantExpr) for m in (indexing_maps(op) or [])[:-1])
 
 
 def _is_calculation(op: ir.Operation) -> bool:

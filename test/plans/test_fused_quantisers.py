@@ -69,11 +69,17 @@ def test_a_static_m_takes_no_longer_than_a_dynamic_one(registry: Registry) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "way"), [(GATED, OFF), (GATED, AUTO), (CHAIN, OFF), (CHAIN, ON)])
+@pytest.mark.parametrize(
+    ("kind", "size", "way"),
+    [(kind, (2048, 6144), way) for kind, way in ((GATED, OFF), (GATED, AUTO), (CHAIN, OFF), (CHAIN, ON))]
+    + [(CHAIN, (16384, 256), AUTO)],
+)
 @pytest.mark.parametrize("m", [16, 512, 2048])
-def test_sums_are_those_of_profiles(kind: str, m: int, way: str, registry: Registry, tmp_path: Path) -> None:
+def test_sums_are_those_of_profiles(
+    kind: str, size: tuple[int, int], way: str, m: int, registry: Registry, tmp_path: Path
+) -> None:
     """What the compiled program takes, by the simulator's profile of its dispatches."""
-    layer = Layer(kind, 2048, 6144, m)
+    layer = Layer(kind, *size, m)
     (profile,) = profiled(layer, (m,), tmp_path, way)
     assert profile.modelled_us == pytest.approx(us(layer, way, m, registry), rel=0.08)
 

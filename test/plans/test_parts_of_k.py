@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from iree.compiler import ir
+from ml_dtypes import bfloat16
 from modules import FP4, KINDS
 from shapes import Shaped
 from test_inner_tiles import of
@@ -85,6 +86,27 @@ def test_consumers_are_behind_the_sum(tmp_path: Path) -> None:
     (found,) = program.run(*arguments)
     bound = 2.0**-8 * np.abs(expected) + 2.0**-20 * (np.abs(a) @ np.abs(b).T)
     assert (np.abs(found.astype(np.float64) - expected) <= bound).all()
+
+
+@pytest.mark.parametrize(("rows", "behind"), [(16, ["matmul"]), (40, ["quantise_lhs", "matmul"])])
+def test_a_sum_is_quantised(rows: int, behind: list[str], tmp_path: Path, numpy_engine: None) -> None:
+    """By the matmul behind, or by one dispatch: nothing was known of what the sum reads, so IREE did it in five."""
+    shaped = Shaped(rows, 64, 2048)
+
+    def layer(a: ir.Value, b: ir.Value, scales: ir.Value, c: ir.Value) -> ir.Value:
+        y = mx.scaled_matmul(mx.quantise(a, "E2M1"), mx.operand(b, scales, "E2M1"))
+        rounded = mx.elementwise(lambda v: mx.maximum(v, 0.0), y, result="bf16")
+        return mx.scaled_matmul(mx.quantise(rounded, "E2M1"), mx.quantise(c, "E2M1"))
+
+    module = mx.module(layer, f"{rows}x2048xbf16", "64x1024xi8", "64x64xi8", "128x64xbf16")
+    dice = np.random.default_rng(5)
+    a, c = (dice.integers(-3, 4, size).astype(bfloat16) for size in ((rows, 2048), (128, 64)))
+    arguments = a, dice.integers(0, 256, (64, 1024), np.uint8).view(np.int8), np.full((64, 64), 127, np.int8), c
+    size = "m16_n16" if rows == 16 else "m64_n64"
+    ways = [{"tuned": table(tmp_path / "t.csv", shaped, size, 2), "strict": True}, {"strict": True}]
+    whole, plain = (mxcomp.compile(module, **way) for way in ways)
+    assert [name for name in whole.report.matmuls[1].dispatches if "rhs" not in name] == behind
+    np.testing.assert_array_equal(whole.run(*arguments)[0], plain.run(*arguments)[0])
 
 
 @pytest.mark.parametrize(
