@@ -146,8 +146,8 @@ def test_one_weight_in_two_layouts() -> None:
     _, rhs, _, scales = SMALL.operands
     for matmul in program.report.matmuls:
         layout = layout_from(matmul.layout)
-        assert layout.swizzle(RHS).pack(rhs.reshape(SMALL.n, -1, 16)).tobytes() in found
-        assert layout.swizzle(RHS_SCALE).pack(scales).tobytes() in found
+        assert layout.packing(RHS, SMALL.types[1]).pack(rhs.reshape(SMALL.n, -1, 16)).tobytes() in found
+        assert layout.packing(RHS_SCALE).pack(scales).tobytes() in found
 
 
 def test_layouts_that_differ_elsewhere_share() -> None:
