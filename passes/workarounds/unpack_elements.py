@@ -85,11 +85,13 @@ def is_calculation(op: ir.Operation) -> bool:
 
 
 def _only_encoded(value: ir.Value) -> bool:
-    """Returns whether all readers, through reshapes, are encodings, which materialisation handles."""
+    """Returns whether all readers, through reshapes and slices, also of its bytes, are encodings, which
+    materialisation handles."""
     for user in (use.owner.operation for use in value.uses):
-        moves = user.name in (*_MOVES, *BITCASTS) and is_narrow_tensor(user.results[0])
-        gathered = user.name in BITCASTS and not moves and _only_gathered(user.results[0])
-        if user.name not in _ENCODED and not gathered and not (moves and _only_encoded(user.results[0])):
+        reader = user.parent if user.name == "tensor.extract" and GATHER in user.parent.attributes else user
+        moves = (reader != user or user.name in (*_MOVES, *BITCASTS)) and _only_encoded(reader.results[0])
+        gathered = user.name in BITCASTS and not is_narrow_tensor(user.results[0]) and _only_gathered(user.results[0])
+        if user.name not in _ENCODED and not gathered and not moves:
             return False
     return True
 

@@ -159,6 +159,17 @@ def padded(name: str, shape: Sequence[int], element: str) -> Part:
     return part.sliced([0] * len(outer) + [1], [*outer, size], [1] * len(shape)).cast(shape, element)
 
 
+def within_bytes(name: str, shape: Sequence[int], element: str) -> Part:
+    """Rows of the bytes of elements that begin within bytes, if these are of 6 bits."""
+    *outer, last = shape
+    rows = [outer[0] + 2, *outer[1:]]
+    part = typed(name, [*rows, last + 4], element)
+    part = part.sliced([0] * len(outer) + [2], [*rows, last], [1] * len(shape))
+    size = last * width(element) // 8
+    part = part.cast([*rows, size], "i8").sliced([2] + [0] * len(outer), [*outer, size], [1] * len(shape))
+    return part.cast(shape, element)
+
+
 def transposed(name: str, shape: Sequence[int], element: str) -> Part:
     """The last two dimensions in another order, before they get their type."""
     *outer, last = shape

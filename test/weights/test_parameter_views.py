@@ -26,6 +26,7 @@ from parts import (
     transposed,
     typed,
     width,
+    within_bytes,
 )
 
 import mxcomp
@@ -81,6 +82,10 @@ SELDOM = {
     "an expert, 8 bits": Weights(16, 40, 96, recipes=(None, expert, None, expert), types=(FP4, FP8)),
     "an expert in another order": Weights(
         16, 40, 96, orders=("rki", "kir", "rk", "kr"), recipes=(None, expert, None, expert)
+    ),
+    "within bytes": Weights(16, 40, 96, recipes=(None, within_bytes, None, typed), types=(FP4, FP6)),
+    "within bytes in another order": Weights(
+        16, 40, 96, orders=("rki", "kir", "rk", "rk"), recipes=(None, within_bytes, None, typed), types=(FP4, FP6)
     ),
     "strides": Weights(16, 40, 96, recipes=(None, strided, None, strided)),
     "reshaped": Weights(16, 40, 96, recipes=(None, reshaped, None, reshaped)),
@@ -184,6 +189,7 @@ CHECKED = {
     "straddling": Weights(4, 6, 128, recipes=(straddling,) * 4),
     "straddling blocks": Weights(4, 6, 128, orders=KRI, recipes=(straddling,) * 4),
     "padded": Weights(4, 6, 96, types=(FP6, FP4), recipes=(padded,) * 4),
+    "within bytes": Weights(4, 6, 96, types=(FP6, FP4), recipes=(within_bytes, within_bytes, typed, typed)),
     "padded blocks": Weights(4, 6, 96, types=(FP6, FP8), orders=KRI, recipes=(padded,) * 4),
 }
 
