@@ -338,8 +338,8 @@ class Intrawave(Gemm):
         products = [list(product(lhs.halves[m], rhs.halves[n])) for m, n in quarters]
         slots: list[list[list[Item]]] = [[[] for _ in part] for part in products]
         for part, read in zip(slots, _READ[2:] if is_late else _READ[:2], strict=True):
-            for slot, item in zip(part, self._reads_of(step, *read), strict=False):
-                slot.append(item)
+            for number, item in enumerate(self._reads_of(step, *read)):
+                part[number % len(part)].append(item)
         free = [slot for part in slots for slot in part if not slot]
         copies = self._copies_of(step, is_late)
         for number, item in enumerate(copies):

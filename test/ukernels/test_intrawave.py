@@ -62,6 +62,15 @@ def test_storage(size: str, shaped: Shaped, runs: list[tuple[int, int, int]]) ->
     check(shaped, of(size), *runs)
 
 
+@pytest.mark.parametrize(
+    ("size", "types"),
+    [("m320_n256", (E4M3, FP4)), pytest.param("m256_n320", (FP4, E4M3), marks=SLOW)],
+)
+def test_more_reads_than_matrix_instructions(size: str, types: tuple[str, str]) -> None:
+    """Of ten fragments of 8 bits the first six are read, with the next K tile's scales, in a quarter of 16 MFMA."""
+    check(replace(Shaped(40, 72, 1024), types=types), of(size, *types))
+
+
 @SLOW
 @pytest.mark.parametrize(
     ("size", "types"),
