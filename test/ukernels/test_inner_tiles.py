@@ -15,7 +15,7 @@ from shapes import Shaped
 
 import mxcomp
 import mxcomp.ir as mx
-from mxcomp.formats import dequantise, pack_bits, quantise
+from mxcomp.formats import dequantise, element_format, pack_bits, quantise
 from mxcomp.layout import DataTiledLayout, layout_from
 from mxcomp.registry import Registry
 from mxcomp.target import get_target
@@ -55,6 +55,15 @@ def of(size: str, *types: str) -> str:
     return name(tile, *types)
 
 
+def _bits(instance: family.Instance) -> tuple[str, ...]:
+    return (instance.tile.pattern, *(str(element_format(kind).bits) for kind in instance.elements))
+
+
+_INSTANCES = {_bits(each): each for kind in PLAIN_KINDS for each in reversed(kind.INSTANCES) if each.tile in UNITS}
+OF_OTHER_WIDTHS = [each for each in _INSTANCES.values() if each.elements != types_of(each.tile)]
+"""An instance of each tile for each number of bits, but those of `test_padded`."""
+
+
 def layout_of(ukernel: str) -> DataTiledLayout:
     with ir.Context(), ir.Location.unknown():
         layout = Registry(get_target("gfx950"))[ukernel].layout
@@ -87,6 +96,16 @@ def test_padded(tile: family.Tile) -> None:
     k = 512 * ((waves // 2 if tile.is_half else waves) + 4) + 96 * (not tile.lhs_row_major)
     types = types_of(tile)
     check(Shaped(tile.max_m - 1 if tile.max_m else m + 1, n + 5, k, types=types), name(tile, *types))
+
+
+@SLOW
+@pytest.mark.parametrize("instance", OF_OTHER_WIDTHS, ids=lambda instance: instance.name)
+def test_every_width(instance: family.Instance) -> None:
+    """Another number of bits is another schedule: two K tiles and more, whose last one ends within."""
+    m, n, k = instance.layout.workgroup_tile
+    whole = instance.tile.is_half or instance.tile.lhs_row_major
+    rows = instance.tile.max_m - 1 if instance.tile.max_m else m + 1
+    check(Shaped(rows, n + 5, 3 * k if whole else 2 * k + 96, types=instance.elements), instance.name)
 
 
 @pytest.mark.parametrize(
