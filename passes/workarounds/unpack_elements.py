@@ -85,8 +85,10 @@ def is_calculation(op: ir.Operation) -> bool:
 
 
 def _only_encoded(value: ir.Value) -> bool:
-    """Returns whether all readers, through reshapes and slices, also of its bytes, are encodings, which
-    materialisation handles."""
+    """Returns whether all readers are encodings, through reshapes and slices, also of bytes.
+
+    Materialisation handles these.
+    """
     for user in (use.owner.operation for use in value.uses):
         reader = user.parent if user.name == "tensor.extract" and GATHER in user.parent.attributes else user
         moves = (reader != user or user.name in (*_MOVES, *BITCASTS)) and _only_encoded(reader.results[0])
