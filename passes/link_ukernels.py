@@ -38,7 +38,7 @@ from mxcomp.packing.result_tiles import BATCHED, SHARED, TILED
 from mxcomp.registry import Registry, Ukernel, accepts
 from mxcomp.registry.reading import lds_bytes
 from mxcomp.target import Target
-from mxcomp.ukernels import dual_packed, quantising, swiglu
+from mxcomp.ukernels import dual_packed, family, quantising, swiglu
 
 _BITCAST, _STORE = "iree_tensor_ext.bitcast", "iree_tensor_ext.dispatch.tensor.store"
 Arguments: TypeAlias = tuple[ir.RankedTensorType, ...]
@@ -67,7 +67,7 @@ def run(module: ir.Operation, options: Options) -> None:
             ukernel, suffix = find(registry, name)
             if (table, name) not in linked:
                 linked.add((table, name))
-                written = function(registry, name, _stored_bytes(user))
+                written = function(registry, name, _stores(user))
                 _insert(ukernel, block_quantiser.completed(written, user), table)
             if name not in arguments:
                 arguments[name] = ukernel.arguments()
@@ -101,17 +101,20 @@ def find(registry: Registry, name: str) -> tuple[Ukernel, str]:
     return registry[name], ""
 
 
-def _stored_bytes(user: ir.Operation) -> int | None:
-    """Returns the bytes of an element of what the function around a ukernel's operation stores, if that is known."""
+def _stores(user: ir.Operation) -> family.Stores | None:
+    """Returns what the function around a ukernel's operation stores, if that is known."""
     function = _around(user, "func.func", "util.func")
-    stores = [op for op in graph.walk(function) if op.name == _STORE] if function is not None else []
-    return max((build.element(op.operands[0]).width // 8 for op in stores), default=None)
+    stored = [op.operands[0] for op in graph.walk(function) if op.name == _STORE] if function is not None else []
+    if not stored:
+        return None
+    padded = any(graph.producer(value, "tensor.extract_slice") is not None for value in stored)
+    return family.Stores(max(build.element(value).width for value in stored) // 8, padded)
 
 
-def function(registry: Registry, name: str, stored_bytes: int | None = None) -> ir.Operation:
+def function(registry: Registry, name: str, stores: family.Stores | None = None) -> ir.Operation:
     """Returns the function that a descriptor names, in no module. Raises UkernelError."""
     ukernel, suffix = find(registry, name)
-    result = ukernel.function(stored_bytes)
+    result = ukernel.function(stores)
     if suffix:
         _add_dimension(result, name, suffix)
     return result

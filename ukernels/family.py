@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import util
@@ -117,17 +117,22 @@ _MOST_HALF_K = 4095
 """The K above which half an inner tile of padding is at most 6 %: whole inner tiles make up for that, modelled."""
 
 
+class Stores(NamedTuple):
+    """What a dispatch stores of a kernel's result: the bytes of an element, and whether tiles have padding."""
+
+    element_bytes: int = 2
+    padded: bool = False
+
+
 @dataclass(frozen=True)
 class Instance:
-    """A member of the family: its tile, the element types of LHS and RHS, and the class that writes its kernel.
-
-    `stored_bytes` are those of an element of the result as its dispatch stores it.
-    """
+    """A member of the family: its tile, the element types of LHS and RHS, and the class that writes its kernel for what
+    its dispatch stores."""
 
     tile: Tile
     elements: tuple[str, str]
     kernel: type[Kernel]
-    stored_bytes: int = field(default=2, kw_only=True)
+    stores: Stores = field(default=Stores(), kw_only=True)
 
     @property
     def layout(self) -> DataTiledLayout:

@@ -71,6 +71,8 @@ class Gemm(Kernel):
     operand: type[Operand] = Operand
     row_major: type[Operand] = RowMajor
     """The classes that copy and read operands in inner tiles, and row-major ones."""
+    sums = False
+    """Whether LLVM adds up places of results with padding, whatever it knows of them: found by compiling."""
 
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
@@ -90,7 +92,7 @@ class Gemm(Kernel):
     @property
     def exchanges(self) -> bool:
         """Whether lanes exchange parts of two joined fragments, so that a store of f32 is of whole cache lines."""
-        return self.joined is not None and self.instance.stored_bytes == _F32
+        return self.joined is not None and self.instance.stores.element_bytes == _F32
 
     def _open(self, *arguments: ir.Value) -> None:
         self.k_tiles = Index.of(build.dim(arguments[LHS], 2))
@@ -154,6 +156,9 @@ class Gemm(Kernel):
                 acc = [each for pair in zip(acc[::2], acc[1::2], strict=True) for each in builder.exchanged(*pair)]
                 of_lane, at = [1, 1, 2, 1], [group % 2, row // half, 0, row % half]
             else:
-                of_lane, at = [1, 2, 1], [group % 2, 0, row]
+                # LLVM makes one store of two neighbours if it sees an addition to one place: of bits that it knows it
+                # would set others by OR.
+                second = group % 2 if self.instance.stores.padded and self.sums else builder.pinned(group % 2)
+                of_lane, at = [1, 2, 1], [second, 0, row]
         shape, where = ([*each[LHS], *each[RHS]] for each in (sizes, place))
         threads.store(acc, [1, 1, *shape, *of_lane, inner], [0, 0, *where, *at, 0])

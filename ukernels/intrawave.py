@@ -253,6 +253,7 @@ Read = dict[_Halved, dict[int, ir.Value]]
 
 class Intrawave(Gemm):
     operand, row_major = _Halved, _RowMajorHalved
+    sums = True
     sides: tuple[_Halved, _Halved]
 
     def __init__(self, instance: family.Instance, target: Target) -> None:

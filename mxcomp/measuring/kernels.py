@@ -24,6 +24,7 @@ from mxcomp.sim.timing.chip import Rates
 from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.support import caches
 from mxcomp.support.version import __version__
+from mxcomp.ukernels import family
 from mxcomp.ukernels.family import ROW_MAJOR_SIDES
 
 LOOP_RATE = 28.0
@@ -79,7 +80,7 @@ def registers(ukernel: Ukernel, directories: Sequence[str | Path]) -> Registers 
 
 def _kept(ukernel: Ukernel) -> Path | None:
     """Returns the file in which its registers are cached, if there is a cache."""
-    parts = (__version__, metadata.version("iree-base-compiler"), ukernel.text(RESULT_BYTES["f32"]))
+    parts = (__version__, metadata.version("iree-base-compiler"), ukernel.text(family.Stores(RESULT_BYTES["f32"])))
     try:
         return caches.own("kernels") / sha256("\n".join(parts).encode()).hexdigest()
     except caches.CacheError:

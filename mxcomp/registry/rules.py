@@ -139,27 +139,27 @@ class Ukernel:
         reasons = (rule.violation(name.upper(), problem.sizes[name]) for name, rule in self.constraints.items())
         return next((reason for reason in reasons if reason), "")
 
-    def function(self, stored_bytes: int | None = None) -> ir.Operation:
+    def function(self, stores: family.Stores | None = None) -> ir.Operation:
         """Returns a new copy of the function in the current context, without its rule and in no module.
 
-        `stored_bytes`: those of an element of the result as its dispatch stores it, where they are known.
+        `stores`: what its dispatch stores, where that is known.
         """
-        module = self._module(stored_bytes)
+        module = self._module(stores)
         function = ruled(module, self.path).detach_from_parent().operation
         del function.attributes[RULE]
         ir.SymbolTable.set_symbol_name(function, self.name)
         return function
 
-    def text(self, stored_bytes: int | None = None) -> str:
+    def text(self, stores: family.Stores | None = None) -> str:
         """Returns it as a file of its own, as a directory of ukernels may contain it."""
-        module = self._module(stored_bytes)
+        module = self._module(stores)
         ir.SymbolTable.set_symbol_name(ruled(module, self.path), self.name)
         return str(module)
 
-    def _module(self, stored_bytes: int | None) -> ir.Module:
+    def _module(self, stores: family.Stores | None) -> ir.Module:
         instance = self.instance
-        if instance is not None and stored_bytes is not None:
-            instance = replace(instance, stored_bytes=stored_bytes)
+        if instance is not None and stores is not None:
+            instance = replace(instance, stores=stores)
         source = self.source if instance is None else instance.module
         return parse(self.path) if source is None else source(self.path, self.target)
 

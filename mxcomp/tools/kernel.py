@@ -33,7 +33,7 @@ from mxcomp.support.progress import waiting
 from mxcomp.support.tables import Column
 from mxcomp.target import DEFAULT, get_target
 from mxcomp.tools import common
-from mxcomp.ukernels import gating
+from mxcomp.ukernels import family, gating
 
 NAME = "mxcomp-kernel"
 _LIST, _PRINT = "list", "print"
@@ -216,7 +216,7 @@ def _print(ukernel: Ukernel, registry: Registry, args: argparse.Namespace) -> No
     with waiting(f"compiling {ukernel.name}"):
         entries = _entries(ukernel, registry, True, args.ukernel_dir)
     is_file = ukernel.instance is None and ukernel.source is None
-    text = ukernel.path.read_text() if is_file else ukernel.text(RESULT_BYTES[args.result])
+    text = ukernel.path.read_text() if is_file else ukernel.text(family.Stores(RESULT_BYTES[args.result]))
     if args.name is not None:
         if ukernel.operands not in kernels.UNFUSED:
             raise InputError(f"--as={name}: {ukernel.name} takes {ukernel.operands} operands, as no file can")

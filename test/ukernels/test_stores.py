@@ -45,9 +45,11 @@ def test_cache_lines(size: str) -> None:
     ("shape", "size"),
     [
         ((300, 1024, 1024), "m128_n128_k512"),
-        ((300, 1000, 1024), "m128_n128_k512"),
+        ((256, 512, 1024), "m192_n128_k512"),
         ((1000, 16384, 1024), "m256_n320_k512_row_major_b_intrawave"),
         pytest.param((1000, 16384, 1024), "m256_n256_k512", marks=pytest.mark.slow),
+        pytest.param((768, 1024, 1024), "m192_n256_k512", marks=pytest.mark.slow),
+        pytest.param((256, 640, 1024), "m128_n160_k512", marks=pytest.mark.slow),
         pytest.param((1000, 8192, 1024), "m256_n256_k512_row_major_a_intrawave", marks=pytest.mark.slow),
         pytest.param((1000, 16384, 1024), "m320_n256_k512_intrawave", marks=pytest.mark.slow),
     ],
