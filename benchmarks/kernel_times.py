@@ -52,7 +52,7 @@ from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.sim.timing.workgroup import replayed
 from mxcomp.support import files, workers
 from mxcomp.target import DEFAULT, get_target
-from mxcomp.ukernels import KINDS, family, gating, once, quantising, swiglu, weight_only
+from mxcomp.ukernels import KINDS, dual_packed, family, gating, once, quantising, swiglu, weight_only
 from mxcomp.ukernels.data_tiled import REQUANTISING
 
 TABLE = Path(mxcomp.__file__).parent / "selection" / FILE
@@ -106,9 +106,12 @@ def _kept(path: Path, wanted_names: tuple[str, ...]) -> list[dict[str, str]]:
 
 
 def wanted(prefixes: tuple[str, ...]) -> Iterator[family.Instance]:
-    """Ukernels over units and for experts, one for all pairs of elements with as many bits: they take the same time."""
+    """Ukernels over units and for experts, one for all pairs of elements with as many bits: they take the same time.
+
+    Of two packed products the time is that of a plain one.
+    """
     seen = set()
-    for instance in chain.from_iterable(kind.INSTANCES for kind in KINDS):
+    for instance in chain.from_iterable(kind.INSTANCES for kind in KINDS if kind is not dual_packed):
         bits = tuple(element_format(kind).bits for kind in instance.elements)
         own = [getattr(instance, name, None) for name in ("bits", "matrices")]
         key = instance.kernel, instance.tile.pattern, bits, *own
