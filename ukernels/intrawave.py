@@ -12,10 +12,10 @@ Each read and each copy follows a separate MFMA, in the cycles in which a SIMD m
 LLVM does not move them. Scalar instructions compute the address of a step, and a vector instruction adds the lane's
 offset.
 
-LDS has a ring buffer of `stages` steps, up to three of which are copied ahead, and the scales of a K tile. A barrier is
-in the middle of a step, when all of it is in registers, and the next one is in LDS: from then on copies reuse its
-stage. With two stages a barrier is also at its start, and copies reuse the halves that have been read. Copies past the
-last K tile fetch nothing.
+LDS has a ring buffer of `stages` steps, most of which are copied ahead, and the scales of a K tile. A barrier is in the
+middle of a step, when all of it is in registers, and the next one is in LDS: from then on copies reuse its stage. With
+two stages a barrier is also at its start, and copies reuse the halves that have been read. Copies past the last K tile
+fetch nothing.
 
 MFMA are inline assembly, as LLVM would keep moving some of so many accumulators between both kinds of registers.
 """
@@ -89,7 +89,8 @@ _ACCUMULATED = 64
 """The number of fragments of the result for which there are accumulator registers."""
 
 _AHEAD = 3
-"""The most steps that are copied ahead: memory has no more on their way, and the first MFMA would wait for all."""
+"""The most steps that are copied ahead, as the first MFMA waits for most of them: one more where a step takes hardly
+longer than data from HBM."""
 
 _QUARTERS = ((0, 0), (1, 0), (0, 1), (1, 1))
 """The halves of A and B, in the order in which they are multiplied."""
@@ -259,7 +260,7 @@ class Intrawave(Gemm):
     def __init__(self, instance: family.Instance, target: Target) -> None:
         super().__init__(instance, target)
         self.meets_twice = self.stages == _LEAST_STAGES
-        self.ahead = min(self.stages, _AHEAD)
+        self.ahead = min(self.stages, _AHEAD + (self.rows * self.columns <= _ACCUMULATED))
 
     def _stage(self) -> None:
         at = 0
