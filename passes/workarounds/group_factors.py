@@ -1,7 +1,7 @@
 """mxcomp-group-factors: multiplies what belongs to one side of a contraction first.
 
-IREE cannot distribute a contraction of three factors or more to threads, unless the last product of its body is that of
-two sides, each with loops of the result of its own.
+IREE cannot distribute a contraction of three factors or more to threads, if a factor of the last product of its body
+has not all loops of the sum. Others stay as they are: another order would round otherwise.
 
     (x[m, k] · y[n, k]) · s[m]   →   (x[m, k] · s[m]) · y[n, k]
 
@@ -36,11 +36,19 @@ def _group(op: ir.Operation) -> None:
     if found is None or max(map(len, found)) < 2 or claimed(op):
         return
     last = _last(op)
-    if last is None or any(value.type != last.results[0].type for factor in found for value in factor):
+    if last is None or _is_distributed(op, maps, last):
+        return
+    if any(value.type != last.results[0].type for factor in found for value in factor):
         return
     with op.location, ir.InsertionPoint(last):
         sides = [reduce(lambda one, other: arith.MulFOp(one, other).result, factor) for factor in found]
         graph.replace(last, graph.copied(last, sides).results[0])
+
+
+def _is_distributed(op: ir.Operation, maps: list[ir.AffineMap], last: ir.Operation) -> bool:
+    """Returns whether both factors of the last product have all loops of the sum."""
+    summed = {i for i, kind in enumerate(iterators(op)) if kind == "reduction"}
+    return all(summed <= factors.loops_of(op, maps, factor) for factor in list(last.operands)[:2])
 
 
 def _last(op: ir.Operation) -> ir.Operation | None:

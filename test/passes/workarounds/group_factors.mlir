@@ -57,3 +57,36 @@ util.func @others(%x: tensor<8x4xf32>, %init: tensor<8xf32>) -> (tensor<8x4xf32>
   } -> tensor<8xf32>
   util.return %id, %sum : tensor<8x4xf32>, tensor<8xf32>
 }
+
+// Both factors of the last product have the loop of the sum: IREE compiles them as they are, and no order is changed.
+// CHECK-LABEL: util.func public @distributed(
+// CHECK: ^bb0(%[[X:.+]]: f32, %[[W:.+]]: f32, %[[Y:.+]]: f32, %{{.+}}: f32):
+// CHECK-NEXT: %[[P:.+]] = arith.mulf %[[X]], %[[W]]
+// CHECK-NEXT: arith.mulf %[[P]], %[[Y]]
+// CHECK: ^bb0(%[[X:.+]]: f32, %[[Y:.+]]: f32, %[[S:.+]]: f32, %{{.+}}: f32):
+// CHECK-NEXT: %[[P:.+]] = arith.mulf %[[Y]], %[[S]]
+// CHECK-NEXT: arith.mulf %[[X]], %[[P]]
+util.func @distributed(%x: tensor<8x4xf32>, %w: tensor<4xf32>, %y: tensor<8x4xf32>, %s: tensor<8xf32>,
+    %rows: tensor<8xf32>, %init: tensor<8x8xf32>) -> (tensor<8xf32>, tensor<8x8xf32>) {
+  %sum = linalg.generic {indexing_maps = [affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> (k)>,
+                                          affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> (m)>],
+                         iterator_types = ["parallel", "reduction"]}
+      ins(%x, %w, %y : tensor<8x4xf32>, tensor<4xf32>, tensor<8x4xf32>) outs(%rows : tensor<8xf32>) {
+  ^bb0(%i: f32, %j: f32, %k: f32, %o: f32):
+    %0 = arith.mulf %i, %j : f32
+    %1 = arith.mulf %0, %k : f32
+    %2 = arith.addf %o, %1 : f32
+    linalg.yield %2 : f32
+  } -> tensor<8xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>,
+                                        affine_map<(m, n, k) -> (m)>, affine_map<(m, n, k) -> (m, n)>],
+                       iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %y, %s : tensor<8x4xf32>, tensor<8x4xf32>, tensor<8xf32>) outs(%init : tensor<8x8xf32>) {
+  ^bb0(%i: f32, %j: f32, %u: f32, %o: f32):
+    %0 = arith.mulf %j, %u : f32
+    %1 = arith.mulf %i, %0 : f32
+    %2 = arith.addf %o, %1 : f32
+    linalg.yield %2 : f32
+  } -> tensor<8x8xf32>
+  util.return %sum, %r : tensor<8xf32>, tensor<8x8xf32>
+}
