@@ -118,7 +118,7 @@ _MOST_HALF_K = 4095
 
 
 class Stores(NamedTuple):
-    """What a dispatch stores of a kernel's result: the bytes of an element, and whether tiles have padding."""
+    """The result of a kernel as its dispatch stores it: the bytes of an element, and whether tiles have padding."""
 
     element_bytes: int = 2
     padded: bool = False
