@@ -283,7 +283,7 @@ class Sizes:
 
     def _of_call(self, op: ir.Operation, number: int, dim: int) -> Size | None:
         """Returns the size that a function computes from those of its arguments."""
-        name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        name = graph.callee(op)
         top = (view.operation for view in graph.module_block(graph.root(op)).operations)
         callee = next((each for each in top if graph.symbol_name(each) == name), None)
         if callee is None or callee.name not in FUNCTIONS or len(callee.regions[0].blocks) != 1:

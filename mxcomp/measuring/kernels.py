@@ -25,12 +25,11 @@ from mxcomp.sim.timing.parameters import parameters_of
 from mxcomp.support import caches
 from mxcomp.support.version import __version__
 from mxcomp.ukernels import family
-from mxcomp.ukernels.family import ROW_MAJOR_SIDES
 
 LOOP_RATE = 28.0
 """The bytes a cycle that a compute unit gets from memory in the model of a loop."""
 
-UNFUSED = ("data_tiled", "row_major", *ROW_MAJOR_SIDES)
+UNFUSED = ("data_tiled", "row_major", *family.ROW_MAJOR_SIDES)
 """The kinds of operands of ukernels that compute a matmul without fused quantisation or consumers."""
 
 _TILES = {"m": 2, "n": 2, "k": 4}
@@ -110,7 +109,7 @@ def _matmul(ukernel: Ukernel) -> ir.Module:
     lhs, rhs = (element_format(kind) for kind in ukernel.types[:2])
     tiles = dict(zip("mnk", ukernel.tile, strict=True))
     m, n, k = (_size(ukernel.constraints.get(axis, Constraint()), tiles[axis], _TILES[axis]) for axis in "mnk")
-    if ukernel.operands == ROW_MAJOR_SIDES[1]:  # the result is computed transposed
+    if ukernel.operands == family.ROW_MAJOR_SIDES[1]:  # the result is computed transposed
         m, n, lhs, rhs = n, m, rhs, lhs
     return matmul_of_arguments(m, n, k, lhs, rhs)
 

@@ -75,6 +75,11 @@ def symbol_name(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
 
 
+def callee(call: ir.Operation) -> str:
+    """Returns the symbol of the function that an operation calls."""
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
 def is_public(op: ir.Operation) -> bool:
     """Returns whether a symbol can be used from outside of its module."""
     return "sym_visibility" not in op.attributes or ir.StringAttr(op.attributes["sym_visibility"]).value == "public"

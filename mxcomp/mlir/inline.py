@@ -59,7 +59,7 @@ def insert(kernel: ir.Operation, *texts: str) -> ir.Operation:
     functions = [view.operation for module in modules for view in module.body.operations]
     blocks = {graph.symbol_name(op): op.regions[0].blocks[0] for op in functions}
     for call in [op for op in graph.walk(kernel) if op.name == "func.call"]:
-        block = blocks[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        block = blocks[graph.callee(call)]
         known = dict(zip(block.arguments, call.operands, strict=True))
         *body, end = (view.operation for view in block.operations)
         with ir.InsertionPoint(call):

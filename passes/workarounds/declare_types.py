@@ -86,7 +86,7 @@ def _export_unsigned(op: ir.Operation | None) -> None:
 
 def _callee(op: ir.Operation, functions: dict[str, ir.Operation]) -> ir.Operation | None:
     """Returns the function that an operation calls, if it is one with a body."""
-    found = functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value) if op.name == "util.call" else None
+    found = functions.get(graph.callee(op)) if op.name == "util.call" else None
     return found if found is not None and len(found.regions[0].blocks) == 1 else None
 
 

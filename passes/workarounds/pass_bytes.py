@@ -39,15 +39,11 @@ def run(module: ir.Operation) -> None:
         for block in list(op.regions[0].blocks)[1:]:
             narrow.take_arguments(block, op.location, _in_bytes)
     for op in ops:
-        if op.name.startswith(("scf.", "cf.")) or (op.name == _CALL and _callee(op) in names):
+        if op.name.startswith(("scf.", "cf.")) or (op.name == _CALL and graph.callee(op) in names):
             narrow.pass_operands(op, _in_bytes)
             narrow.take_results(op, _in_bytes)
             for block in [block for region in op.regions for block in region.blocks]:
                 narrow.take_arguments(block, op.location, _in_bytes)
-
-
-def _callee(call: ir.Operation) -> str:
-    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
 
 
 def _in_bytes(kind: ir.Type) -> ir.Type:

@@ -28,7 +28,7 @@ def run(module: ir.Operation) -> None:
     for op in taken:
         narrow.take_function(op, in_bytes)
     for op in ops:
-        if op.name == "util.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in names:
+        if op.name == "util.call" and graph.callee(op) in names:
             narrow.pass_operands(op, in_bytes)
             narrow.take_results(op, in_bytes)
 

@@ -90,7 +90,7 @@ def test_consumers_are_behind_the_sum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "behind"), [(16, ["matmul"]), (40, ["quantise_lhs", "matmul"])])
 def test_a_sum_is_quantised(rows: int, behind: list[str], tmp_path: Path, numpy_engine: None) -> None:
-    """By the matmul behind, or by one dispatch: nothing was known of what the sum reads, so IREE did it in five."""
+    """The matmul behind quantises sums, or one dispatch does: IREE did it in five, as nothing was known of them."""
     shaped = Shaped(rows, 64, 2048)
 
     def layer(a: ir.Value, b: ir.Value, scales: ir.Value, c: ir.Value) -> ir.Value:

@@ -67,7 +67,7 @@ def test_storage(size: str, shaped: Shaped, runs: list[tuple[int, int, int]]) ->
     [("m320_n256", (E4M3, FP4)), pytest.param("m256_n320", (FP4, E4M3), marks=SLOW)],
 )
 def test_more_reads_than_matrix_instructions(size: str, types: tuple[str, str]) -> None:
-    """Of ten fragments of 8 bits the first six are read, with the next K tile's scales, in a quarter of 16 MFMA."""
+    """A quarter of 16 MFMA reads six of ten fragments of 8 bits, two reads each, and scales of the next K tile."""
     check(replace(Shaped(40, 72, 1024), types=types), of(size, *types))
 
 
