@@ -36,7 +36,7 @@ from mxcomp.plans.weight_only import in_tiles_us
 from mxcomp.registry import Registry
 from mxcomp.selection import layers, quantising, versions
 from mxcomp.selection.ranking import fastest
-from mxcomp.selection.times import RESULT
+from mxcomp.selection.times import RESULT, UNKNOWN
 from mxcomp.support import files, workers
 from mxcomp.ukernels import quantising as quantising_ukernels
 
@@ -158,20 +158,20 @@ def _itself(cell: Cell, bits: int, instances: Iterable[quantising_ukernels.Insta
     for each in instances:
         if quantising.takes(each, cell.problem, bits):
             us = quantising.modelled_us(_registry()[each.name], cell.problem, size)
-            if us is not None:
+            if us != UNKNOWN:
                 yield us, frozenset({each.name})
 
 
 def _requantised(cell: Cell) -> Iterator[Way]:
     us = in_tiles.in_tile_us(_registry(), cell.problem, cell.result_bytes, RESULT)
-    if us is not None:
+    if us != UNKNOWN:
         yield us, frozenset({in_tiles.instance_of(cell.problem.flipped.types).name})
 
 
 def _weight_only(cell: Cell) -> Iterator[Way]:
     problem = cell.problem
     for each in fitting(cell.types[1], problem.m or 0, problem.n or 0, problem.k or 0):
-        if (us := in_tiles_us(each, problem, _registry(), cell.result_bytes)) is not None:
+        if (us := in_tiles_us(each, problem, _registry(), cell.result_bytes)) != UNKNOWN:
             yield us, frozenset({each.name})
 
 

@@ -34,6 +34,7 @@ from mxcomp.plans.requantised import Requantised
 from mxcomp.profiling import Profile
 from mxcomp.registry import Registry
 from mxcomp.selection import quantising, streaming
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.target import Target
 from mxcomp.weights.manifest import Manifest
 
@@ -161,7 +162,7 @@ def _product(plan: Plan, problem: Problem, size: int, joined: bool, registry: Re
     A kernel that computes both has both results in registers: replays of it with SwiGLU take what they take without.
     """
     us = plan.cost(problem, size, registry)
-    assert us is not None
+    assert us != UNKNOWN
     return us + (_silu_us(problem, registry.target) if joined and not isinstance(plan, Joint) else 0.0)
 
 

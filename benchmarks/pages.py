@@ -220,7 +220,7 @@ def decode(bench: Bench) -> str:
         problem = Problem(m, n, k, (_ELEMENTS[kind],) * 2 + SCALES_AND_RESULT)
         fitting = [each for each in quantising.SINGLES if selected.takes(each, problem, _BITS)]
         timed = [selected.modelled_us(registry[each.name], problem, _BYTES) for each in fitting]
-        one = min(us for us in timed if us is not None)
+        one = min(timed)
         apart = fastest(problem, registry, _BYTES)[0].us + selected.separate_us(options.target, problem, _BITS)
         rows.append((f"{m} × {n} × {k}", kind, f"{one:.1f}", f"{apart:.1f}", f"{apart / one:.2f}"))
     return table(("M × N × K", "both types", "one dispatch", "apart", "apart / one"), rows)

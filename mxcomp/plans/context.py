@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from mxcomp.matching.storage import is_gathered
 from mxcomp.matching.symmetry import Sources, is_symmetric
 from mxcomp.mlir import build, graph, notes
 from mxcomp.options import BENEFIT, FASTEST, NONE, Options
-from mxcomp.registry import Registry
+from mxcomp.registry import AnyInstance, Registry
 from mxcomp.selection.tuned import Entry, Table
 
 
@@ -94,6 +94,16 @@ class Context:
     def may_pack(self) -> bool:
         """Whether ukernels may have dispatches of their own form: the reference exists to check packing."""
         return self.options.data_tiling and not self.options.reference
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the fastest ukernel is wanted."""
+        return self.options.ukernels == FASTEST
+
+    def asked_for(self, instances: Iterable[AnyInstance]) -> list[AnyInstance]:
+        """Returns those that may be chosen: the one of the name that is asked for, or any that the GPU runs."""
+        runnable = self.registry.runnable(instances)
+        return [each for each in runnable if self.by_time or each.name == self.options.ukernels]
 
     @cached_property
     def site_of(self) -> dict[ir.Operation, Site]:

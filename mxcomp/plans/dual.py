@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from mxcomp.matching.activations import Activations
-from mxcomp.options import FASTEST, OFF
+from mxcomp.options import OFF
 from mxcomp.packing.result_tiles import UNROLL
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, cheapest, fused_norm_us, variant
 from mxcomp.plans.joint import Joint
-from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.plans.plan import Plan, Proposal, modelled
 from mxcomp.plans.tiled import Tiled
 from mxcomp.selection.quantising import separate_us, takes, times
 from mxcomp.selection.ranking import fastest
+from mxcomp.selection.times import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -37,25 +38,23 @@ class Dual(Joint, FusedQuant):
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
-        options, registry, problem = context.options, context.registry, site.problem
-        if site.partner is None or not context.may_pack or options.fuse_quantisers == OFF:
+        registry, problem = context.registry, site.problem
+        if site.partner is None or not context.may_pack or context.options.fuse_quantisers == OFF:
             return ""
         found = context.activations(site)
         if isinstance(found, str) or found.shared:
             return ""
-        candidates = [each for each in PAIRS if takes(each, problem, found.bits)]
-        named = next((each for each in registry.runnable(candidates) if each.name == options.ukernels), None)
-        if named is None and options.ukernels != FASTEST:
+        asked = context.asked_for(each for each in PAIRS if takes(each, problem, found.bits))
+        if not asked:
             return ""
-        timed = times(candidates, problem, registry, site.result_bytes)
+        chosen, norm, us = cheapest(times(asked, problem, registry, site.result_bytes), found, context, 1)
         separate = _separate_us(best, found, site, context)
-        if not named and (not timed or separate is None):
+        if context.by_time and UNKNOWN in (us, separate):
             return ""
-        chosen, norm, us = cheapest(timed, found, context, 1, named)
         note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}, for matmul {site.partner} as well"
-        note += f", modelled {us:.1f} µs for both" if us is not None else ""
+        note += modelled(us, " for both")
         plan = cls.of(best, partner=site.partner, note=note, reason=None, norm=norm).with_instance(chosen, registry)
-        return Proposal(plan) if named else Proposal(plan, us, separate)
+        return Proposal(plan, us, separate) if context.by_time else Proposal(plan)
 
     @property
     def apart(self) -> FusedQuant:
@@ -70,7 +69,7 @@ class Dual(Joint, FusedQuant):
         return self.by_kernel(self.fused, inputs, matmul, kind, UNROLL, count=2)
 
 
-def _separate_us(best: Plan, found: Activations, site: Site, context: Context) -> float | None:
+def _separate_us(best: Plan, found: Activations, site: Site, context: Context) -> float:
     """Returns µs of two such matmuls with their current plans: LHS quantised by each of them, or once for both.
 
     Where a third one has the same LHS, that is done for it anyway.
@@ -78,7 +77,7 @@ def _separate_us(best: Plan, found: Activations, site: Site, context: Context) -
     if isinstance(best, FusedQuant):
         us = best.cost(site.problem, site.result_bytes, context.registry)
         norm = next((fused_norm_us(found, each, context, 2) for each in SINGLES if each.name == best.fused), 0.0)
-        return None if us is None else 2 * (us + norm * best.norm)
+        return 2 * (us + norm * best.norm)
     ranked = fastest(site.problem, context.registry, site.result_bytes)
     quantising = separate_us(context.options.target, site.problem, found.bits) if len(site.siblings) < 2 else 0.0
-    return 2 * ranked[0].us + quantising if ranked else None
+    return 2 * ranked[0].us + quantising if ranked else UNKNOWN

@@ -15,16 +15,17 @@ from dataclasses import dataclass, replace
 from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
-from mxcomp.options import FASTEST
 from mxcomp.packing import dual_matmul
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.joint import Joint
-from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.plans.plan import Plan, Proposal, modelled
 from mxcomp.registry import Registry
-from mxcomp.selection.ranking import Candidate, candidate
+from mxcomp.selection.ranking import candidate
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.ukernels import dual_packed
 from mxcomp.ukernels.waves import BEYOND
 
@@ -37,33 +38,28 @@ class DualPacked(Joint):
 
     @classmethod
     def propose(cls, site: Site, context: Context, best: Plan) -> Proposal | str:
-        options, registry, problem = context.options, context.registry, site.problem
+        registry, problem = context.registry, site.problem
         if site.partner is None or not context.may_pack or type(best) is not DataTiled or site.is_symmetric:
             return ""
         if problem.batch or problem.dynamic:
             return ""
-        candidates = [each for each in registry.runnable(dual_packed.INSTANCES) if takes(each, problem)]
-        named = next((each for each in candidates if each.name == options.ukernels), None)
         size = min(each.result_bytes for each in (site, context.sites[site.partner]))  # both choose the same
-        timed = {each: found for each in candidates if (found := _timed(each, problem, size, registry)) is not None}
-        if not named and (options.ukernels != FASTEST or not timed):
+        asked = context.asked_for(each for each in dual_packed.INSTANCES if takes(each, problem))
+        timed = [(each, *_timed(each, problem, size, registry)) for each in asked]
+        chosen, order, us = min(timed, key=lambda each: each[-1], default=(None, PLAIN_ORDER, UNKNOWN))
+        if chosen is None or (context.by_time and us == UNKNOWN):
             return ""
-        chosen = named or min(timed, key=lambda each: timed[each].us)
-        us = timed[chosen].us if chosen in timed else None
-        note = f"{chosen.name} computes matmul {site.partner} as well"
-        note += f", modelled {us:.1f} µs for both" if us is not None else ""
-        order = {} if us is None else {"order": timed[chosen].order}
-        both = cls(partner=site.partner, instead=best, note=note).by(registry[chosen.name], **order)
-        plan = both.bounded(problem, options)
-        apart = best.cost(problem, size, registry)
-        return Proposal(plan) if named or us is None or apart is None else Proposal(plan, us, 2 * apart)
+        note = f"{chosen.name} computes matmul {site.partner} as well{modelled(us, ' for both')}"
+        both = cls(partner=site.partner, instead=best, note=note).by(registry[chosen.name], order)
+        plan = both.bounded(problem, context.options)
+        return Proposal(plan, us, 2 * best.cost(problem, size, registry)) if context.by_time else Proposal(plan)
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         """Returns modelled µs of both."""
         instance = registry[self.joint_kernel].instance
         assert isinstance(instance, dual_packed.Instance)
-        timed = _timed(instance, problem, result_bytes, registry)
-        return None if timed is None else timed.us
+        _, us = _timed(instance, problem, result_bytes, registry)
+        return us
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
         return replace(matmul, packed=dual_matmul.flat(matmul.packed, self.layout))
@@ -83,7 +79,10 @@ def takes(instance: dual_packed.Instance, problem: Problem) -> bool:
     return instance.types == problem.types and instance.covers(m, n, k)
 
 
-def _timed(instance: dual_packed.Instance, problem: Problem, result_bytes: int, registry: Registry) -> Candidate | None:
-    """Returns the ukernel for one matmul with all columns, its order and its time; half of its results are stored."""
+def _timed(
+    instance: dual_packed.Instance, problem: Problem, result_bytes: int, registry: Registry
+) -> tuple[Order, float]:
+    """Returns order and µs of the ukernel for one matmul with all columns; half of its results are stored."""
     both = replace(problem, n=2 * (problem.n or 0))
-    return candidate(registry[instance.plain.name], both, max(1, result_bytes // 2))
+    found = candidate(registry[instance.plain.name], both, max(1, result_bytes // 2))
+    return (PLAIN_ORDER, UNKNOWN) if found is None else (found.order, found.us)

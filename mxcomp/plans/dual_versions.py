@@ -30,6 +30,7 @@ from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
 from mxcomp.selection.quantising import takes as takes_rows
 from mxcomp.selection.ranking import candidate
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.selection.versions import COLUMNS, RANGES
 from mxcomp.ukernels import dual_packed, quantising
 from mxcomp.ukernels.waves import BEYOND
@@ -53,15 +54,14 @@ class DualVersions(Joint, MultiM):
         for first, last in pairwise([0, *sorted(ends)]):
             plan, points = best.at(last), [m for rows in RANGES for m in rows.points if first < m <= last]
             alone = [best.at(m).cost(replace(site.problem, m=m), size, context.registry) for m in points]
-            found = _fastest(plan, site, points, size, context.registry)
-            if found is None or None in alone:
+            both, each = _fastest(plan, site, points, size, context.registry)
+            if UNKNOWN in (*each, *alone):
                 return ""
-            both, each = found
             if plans and plans[-1][1].kernel == both.kernel:
                 plans.pop()
             plans.append((None if last == BEYOND else last, both))
             together += each
-            apart += [2 * (us or 0.0) for us in alone]
+            apart += [2 * us for us in alone]
         us, instead = geometric_mean(together), geometric_mean(apart)
         names = [f"{each.kernel}{'' if max_m is None else f' up to M = {max_m}'}" for max_m, each in plans]
         note = f"{', '.join(names)}: matmul {site.partner} as well, modelled {us:.1f} µs for both, a geometric mean"
@@ -92,16 +92,14 @@ class DualVersions(Joint, MultiM):
 
 def _fastest(
     plan: Tiled, site: Site, points: Sequence[int], size: int, registry: Registry
-) -> tuple[Joint, list[float]] | None:
+) -> tuple[Joint, list[float]]:
     """Returns the fastest plan of both in place of a version, with its modelled µs at some numbers of rows."""
     assert site.partner is not None
-    problems, found = [replace(site.problem, m=m) for m in points], list[tuple[Joint, list[float]]]()
+    problems = [replace(site.problem, m=m) for m in points]
     others = _fused(plan, problems, registry) if isinstance(plan, FusedQuant) else _packed(plan, site, size, registry)
-    for each in others:
-        us = [cost for problem in problems if (cost := each.cost(problem, size, registry)) is not None]
-        if len(us) == len(points) and is_packed_alike(each, plan):
-            found.append((replace(each, partner=site.partner), us))
-    return min(found, key=lambda each: geometric_mean(each[1]), default=None)
+    alike = [replace(each, partner=site.partner) for each in others if is_packed_alike(each, plan)]
+    timed = [(each, [each.cost(problem, size, registry) for problem in problems]) for each in alike]
+    return min(timed, key=lambda each: geometric_mean(each[1]), default=(Joint(), [UNKNOWN]))
 
 
 def _fused(plan: FusedQuant, problems: Sequence[Problem], registry: Registry) -> Sequence[Joint]:

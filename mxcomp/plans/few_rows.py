@@ -25,6 +25,7 @@ from mxcomp.plans.multi_m import MultiM
 from mxcomp.plans.plan import Choice, Plan, Proposal
 from mxcomp.plans.tiled import Tiled
 from mxcomp.selection.quantising import separate_us, takes, times
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.ukernels import quantising
 
 _LIMITS = (quantising.MOST_ROWS, 8, 4, 2, 1)
@@ -105,11 +106,10 @@ def _candidate(site: Site, first: Tiled, context: Context) -> _Candidate | str:
     at = [replace(problem, m=rows) for rows in _LIMITS]
     fitting = [each for each in quantising.SINGLES if _fits(each, found, at, first)]
     timed = [times(fitting, each, registry, size) for each in at]
-    known = [each for each in fitting if all(each in of for of in timed)]
-    packed = [cost for each in at if (cost := first.cost(each, size, registry)) is not None]
-    if len(packed) < len(at) or not known:
+    packed = [first.cost(each, size, registry) for each in at]
+    best = min(timed[0], key=lambda each: geometric_mean(of[each] for of in timed), default=None)
+    if best is None or UNKNOWN in (*packed, *(of[best] for of in timed)):
         return f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and these N and K"
-    best = min(known, key=lambda each: geometric_mean(of[each] for of in timed))
     us, apart = [of[best] for of in timed], [separate_us(registry.target, each, found.bits) for each in at]
     by_rows = (dict(zip(_LIMITS, each, strict=True)) for each in (us, packed, apart))
     return _Candidate(site, FusedQuant().with_instance(best, registry), *by_rows)

@@ -17,7 +17,7 @@ from mxcomp.layout import ACC, LHS, RHS, RHS_SCALE
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.activations import Activations
 from mxcomp.mlir import build
-from mxcomp.options import AUTO, FASTEST, OFF, Options
+from mxcomp.options import AUTO, OFF, Options
 from mxcomp.packing import block_dequantiser, block_quantiser, expert_tiles, quantising_matmul
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import ResultTiles
@@ -26,12 +26,13 @@ from mxcomp.plans import by_id
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
-from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.plans.plan import Plan, Proposal, modelled
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
 from mxcomp.selection.quantising import modelled_us, separate_us, takes, times
 from mxcomp.selection.ranking import fastest
 from mxcomp.selection.streaming import norm_us, normalising_us
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.ukernels import once, quantising
 from mxcomp.ukernels.quantising import MOST_ROWS, Instance
 
@@ -59,25 +60,24 @@ class FusedQuant(Tiled):
             return f"{_NOT}{found}" if found and isinstance(found, str) else ""
         problem = _of_rows(site.problem, found)
         named, registry = _named(options), context.registry
-        if not context.may_pack or not (named or options.ukernels == FASTEST):
+        if not context.may_pack or not (named or context.by_time):
             return ""
         candidates = [each for each in _taking(problem, found) if named in (None, each)]
-        known = times(candidates, problem, registry, site.result_bytes)
         if not registry.runnable(candidates):
             sizes = f"{problem.m}x{problem.n}x{problem.k}"
             none = f"none quantises {found.type} to {problem.types[LHS]} for {problem.types[RHS]} and {sizes}"
             return f"{_NOT}{registry.unsupported(candidates) or none}"
-        if not known and not named:
+        timed = times(candidates, problem, registry, site.result_bytes)
+        chosen, norm, us = cheapest(timed, found, context, 1 + len(site.siblings))
+        if us == UNKNOWN and not named:
             return f"{_NOT}the times of none are known"
-        chosen, norm, us = cheapest(known, found, context, 1 + len(site.siblings), named)
-        note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}"
-        note += f", modelled {us:.1f} µs" if us is not None else ""
+        note = f"LHS is {'normalised and ' * norm}quantised by {chosen.name}{modelled(us)}"
         plan = cls.of(best, note=note, reason=None, norm=norm).with_instance(chosen, registry)
         reads = by_id.operands(site, context, plan)
         if plan.gathered != (() if isinstance(reads, str) else reads):
             return f"{_NOT}all experts would exceed a buffer"
-        is_compared = options.fuse_quantisers == AUTO and not named and us is not None
-        return _compared(plan, us or 0.0, found, site, context) if is_compared else Proposal(plan)
+        is_compared = options.fuse_quantisers == AUTO and not named
+        return _compared(plan, us, found, site, context) if is_compared else Proposal(plan)
 
     @classmethod
     def slower(cls, found: Proposal) -> str:
@@ -89,7 +89,7 @@ class FusedQuant(Tiled):
         is_off = context.options.fuse_quantisers == OFF or isinstance(best, FusedQuant)
         return not is_off and (site.problem.m or 0) in range(1, MOST_ROWS + 1)
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         return modelled_us(registry[self.fused], problem, result_bytes)
 
     def with_instance(self, instance: Instance, registry: Registry, **entries: Any) -> Self:
@@ -188,16 +188,16 @@ def variant(ukernel: str, **entries: Any) -> str | None:
 
 
 def cheapest(
-    known: Mapping[Instance, float], found: Activations, context: Context, sharing: int, named: Instance | None
-) -> tuple[Instance, bool, float | None]:
+    timed: Mapping[Instance, float], found: Activations, context: Context, sharing: int
+) -> tuple[Instance, bool, float]:
     """Returns the cheapest of ukernels by their µs, whether a norm is a part of it, and µs.
 
     Of what a norm takes the dispatch that is saved is taken off: `sharing` matmuls share it.
     """
-    fusing = {each: fused_norm_us(found, each, context, sharing) for each in (*known, *([named] if named else []))}
-    us = {each: us + min(fusing[each], 0.0) for each, us in known.items()}
-    chosen = named or min(us, key=lambda each: us[each])
-    return chosen, fusing[chosen] < 0, us.get(chosen)
+    fusing = {each: fused_norm_us(found, each, context, sharing) for each in timed}
+    us = {each: us + min(fusing[each], 0.0) for each, us in timed.items()}
+    chosen = min(us, key=lambda each: us[each])
+    return chosen, fusing[chosen] < 0, us[chosen]
 
 
 def fused_norm_us(found: Activations, instance: Instance, context: Context, sharing: int) -> float:
@@ -247,16 +247,13 @@ def _compared(plan: FusedQuant, us: float, found: Activations, site: Site, conte
         return Proposal(plan)
     apart = [each[0].us for each in ranked]
     of_rows = ((_of_rows(each, found), size) for each, size in site.siblings)
-    others = [
-        cheapest(known, found, context, 1 + len(site.siblings), None)[2] if known else None
-        for each, size in of_rows
-        for known in [times(_taking(each, found), each, registry, size)]
-    ]
-    if None in others:
+    timed = [times(_taking(each, found), each, registry, size) for each, size in of_rows]
+    others = [cheapest(each, found, context, 1 + len(site.siblings))[-1] if each else UNKNOWN for each in timed]
+    if UNKNOWN in others:
         return Proposal(plan, us, apart[0])
     if found.norm is not None and not plan.norm:  # apart it is a part of what quantises
         us += own_norm_us(found, context)
     apart_us = sum(apart)
     if not found.made or site.problem.m != MOST_ROWS:  # else what makes activations quantises them
         apart_us += separate_us(options.target, site.problem, found.bits)
-    return Proposal(plan, us + sum(filter(None, others)), apart_us)
+    return Proposal(plan, us + sum(others), apart_us)

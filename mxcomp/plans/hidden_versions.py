@@ -22,16 +22,15 @@ from mxcomp.plans.building import Building
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.dual_versions import is_packed_alike
-from mxcomp.plans.fused_quant import FusedQuant
-from mxcomp.plans.joint import Joint, Pair
+from mxcomp.plans.joint import Pair
 from mxcomp.plans.multi_m import OF_VERSIONS, MultiM
-from mxcomp.plans.packed_hidden import Found, Match, PackedHidden, is_plain
-from mxcomp.plans.plan import Choice, Plan
+from mxcomp.plans.packed_hidden import Found, Match, PackedHidden, is_plain, modelled_us
+from mxcomp.plans.plan import Choice
 from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import versions
-from mxcomp.selection.quantising import separate_us
 from mxcomp.selection.ranking import fastest
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.selection.versions import RANGES, Range, last_of_runs
 from mxcomp.ukernels import hidden
 
@@ -50,26 +49,24 @@ class HiddenVersions(PackedHidden, MultiM):
         made = [each for each in kernels if each is not None]
         if following is None or len(made) < len(kernels) or not all(is_packed_alike(each, made[0]) for each in made):
             return None
-        us, instead = list[float | None](), list[float | None]()
-        for rows, plan in zip(RANGES, made, strict=True):
-            for m in rows.points:
-                us.append(_us(m, behind, pair, (plan, following), context, plan.layout.workgroup_tile[LHS]))
-                instead.append(_us(m, behind, pair, (choice.plans[gate.index], choice.plans[behind.index]), context))
-        if None in us or None in instead:
+        before = choice.plans[gate.index], choice.plans[behind.index]
+        both = [((plan, following), rows.points) for rows, plan in zip(RANGES, made, strict=True)]
+        us = [modelled_us(m, behind, pair, plans, context) for plans, points in both for m in points]
+        instead = [modelled_us(m, behind, pair, before, context) for _, points in both for m in points]
+        if UNKNOWN in (*us, *instead):
             return None
-        means = (geometric_mean(filter(None, each)) for each in (us, instead))
-        both = [(rows.max_m, plan, following.at(rows.points[-1])) for rows, plan in zip(RANGES, made, strict=True)]
-        own = last_of_runs(((max_m, plan) for max_m, plan, _ in both), lambda each: each[1].ukernel)
-        theirs = last_of_runs(both, lambda each: (each[1].ukernel, each[2].ukernel))
+        ranges = [(rows.max_m, plan, following.at(rows.points[-1])) for rows, plan in zip(RANGES, made, strict=True)]
+        own = last_of_runs(((max_m, plan) for max_m, plan, _ in ranges), lambda each: each[1].ukernel)
+        theirs = last_of_runs(ranges, lambda each: (each[1].ukernel, each[2].ukernel))
         steps = tuple(_inner_tiles(plan) for _, plan, _ in theirs)
         others = MultiM.of_versions([(max_m, plan) for max_m, _, plan in theirs], steps=steps)
         packing = cls.of_versions(own, packs_for=behind.index).bounded(gate.problem, context.options)
         taking = others.bounded(behind.problem, context.options)
         if not isinstance(packing, HiddenVersions) or not isinstance(taking, MultiM):
             return None
-        return Found(packing, taking, *means)
+        return Found(packing, taking, geometric_mean(us), geometric_mean(instead))
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         return MultiM.cost(self, problem, result_bytes, registry)
 
     def packed(self, pair: Pair, found: Match, building: Building) -> tuple[ir.Value, ir.Value]:
@@ -119,27 +116,6 @@ def _fastest(rows: Range, problem: Problem, following: MultiM, context: Context)
         is_known = instance.plain.name in context.registry.ukernels and instance.tile.inner_tiles[LHS] % least == 0
         if is_known and all(map(instance.covers, at)):
             plan = PackedHidden.by_instance(instance)
-            us = [cost for each in at if (cost := plan.cost(each, 1, context.registry)) is not None]
-            found += [(geometric_mean(us), plan)] if len(us) == len(at) else []
-    return min(found, key=lambda each: each[0], default=(0.0, None))[1]
-
-
-def _us(
-    m: int, behind: Site, pair: tuple[Site, Site], plans: tuple[Plan, Plan], context: Context, step: int = 1
-) -> float | None:
-    """Returns modelled µs of all three matmuls of `m` rows with plans, and of what quantises their LHS.
-
-    Rows of the last one are padded to a multiple of `step`.
-    """
-    own, last = (plan.at(m) for plan in plans)
-    gates = pair[: 1 if isinstance(own, Joint) else None]
-    each = [(site, own, m) for site in gates] + [(behind, last, -(-m // step) * step)]
-    us = [plan.cost(replace(site.problem, m=rows), site.result_bytes, context.registry) for site, plan, rows in each]
-    for site, plan in ((pair[0], own), (behind, last)):
-        found = context.activations(site)
-        if isinstance(found, str):
-            return None
-        if not (site is behind and isinstance(own, PackedHidden)) and (not isinstance(plan, FusedQuant) or found.norm):
-            us.append(separate_us(context.options.target, replace(site.problem, m=m), found.bits))
-    known = [each for each in us if each is not None]
-    return sum(known) if len(known) == len(us) else None
+            found.append((geometric_mean(plan.cost(each, 1, context.registry) for each in at), plan))
+    us, plan = min(found, key=lambda each: each[0], default=(UNKNOWN, PackedHidden()))
+    return None if us == UNKNOWN else plan

@@ -31,6 +31,12 @@ class Paired(Tiled):
 
     nested: ClassVar[tuple[str, ...]] = ("instead",)
 
+    def build_instead(self, op: ir.Operation, building: Building) -> None:
+        """Builds the plan of its own that a matmul would have."""
+        plan = replace(self.instead, index=self.index)
+        building.plans[self.index or 0] = op, plan
+        plan.build(op, building)
+
 
 @dataclass(frozen=True)
 class Joint(Paired):

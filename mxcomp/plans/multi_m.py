@@ -76,7 +76,7 @@ class MultiM(Tiled):
         most = max(step for _, step in self._padding)
         return super().bounded(problem, options, padding or (m * most, n, k))
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         return self.at(problem.m or 0).cost(problem, result_bytes, registry)
 
     def at(self, rows: int) -> Tiled:

@@ -19,7 +19,6 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.inner_tiles import BLOCK, BLOCKS, INNER_ROWS, STEPS
-from mxcomp.layout.order import PLAIN_ORDER
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import activations, replacing, requantise_chains
 from mxcomp.matching.activations import Activations
@@ -47,6 +46,7 @@ from mxcomp.registry import Registry
 from mxcomp.selection import times
 from mxcomp.selection.quantising import separate_us
 from mxcomp.selection.ranking import fastest
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.ukernels import dual_packed, hidden
 
 _NOT = "hidden activations are not quantised in the tile of gate and up: "
@@ -66,10 +66,9 @@ class PackedHidden(Joint):
         sites = list(choice.sites(cls)) if is_asked_for and context.may_pack else []
         for behind in sites:
             pair = _gate_and_up(behind, context)
-            found = (
-                cls._found(behind, pair, choice) if pair is not None and all(site in sites for site in pair) else None
-            )
-            if pair is None or found is None:
+            if pair is None or not all(site in sites for site in pair):
+                continue
+            if (found := cls._found(behind, pair, choice)) is None:
                 continue
             us = f"modelled {found.us:.1f} µs with what is in front and behind, apart {found.instead_us:.1f}"
             if options.fuse_quantisers != ON and found.us >= found.instead_us:
@@ -94,7 +93,7 @@ class PackedHidden(Joint):
         attrs = tile.llvm_func_attrs
         return cls(layout=instance.layout, ukernel=instance.name, workgroup_size=size, llvm_func_attrs=attrs)
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         """Returns modelled µs of both."""
         return _us(_INSTANCES[self.joint_kernel], problem, registry)
 
@@ -111,7 +110,7 @@ class PackedHidden(Joint):
         if building.plans[both[0]][1] == self:
             super().build(op, building)
         else:
-            replace(self.instead, index=self.index).build(op, building)
+            self.build_instead(op, building)
 
     def _objection(self, building: Building) -> str:
         pair = joined_in(self.index or 0, self, building)
@@ -284,46 +283,52 @@ class Found:
 
 def _fastest(behind: Site, pair: tuple[Site, Site], choice: Choice) -> Found | None:
     """Returns the fastest plans, if times are known."""
-    context, registry, problem = choice.context, choice.context.registry, pair[0].problem
-    made, before = context.activations(behind), choice.plans[behind.index]
-    instead = [before.cost(behind.problem, behind.result_bytes, registry)]
-    for site in pair[: 1 if isinstance(choice.plans[pair[0].index], Joint) else None]:
-        instead.append(choice.plans[site.index].cost(problem, site.result_bytes, registry))
-    found = [each for instance in hidden.INSTANCES if (each := _by(instance, behind, pair[0], choice)) is not None]
-    known = [us for us in instead if us is not None]
-    if not found or len(known) < len(instead) or not isinstance(made, Activations):
-        return None
-    if not isinstance(before, FusedQuant):
-        known.append(separate_us(context.options.target, behind.problem, made.bits))
-    best = min(found, key=lambda each: each.us)
-    return replace(best, instead_us=sum(known) + _quantising_us(choice.plans[pair[0].index], pair[0], context))
+    found = [each for instance in hidden.INSTANCES if (each := _by(instance, behind, pair, choice)) is not None]
+    best = min(found, key=lambda each: each.us, default=None)
+    before = choice.plans[pair[0].index], choice.plans[behind.index]
+    instead_us = modelled_us(behind.problem.m or 0, behind, pair, before, choice.context)
+    return None if best is None or UNKNOWN in (best.us, instead_us) else replace(best, instead_us=instead_us)
 
 
-def _by(instance: hidden.Instance, behind: Site, gate: Site, choice: Choice) -> Found | None:
+def _by(instance: hidden.Instance, behind: Site, pair: tuple[Site, Site], choice: Choice) -> Found | None:
     """Returns the plans with an instance for gate and up."""
-    context, registry, problem = choice.context, choice.context.registry, gate.problem
+    context, problem = choice.context, pair[0].problem
     following = _following(behind, _inner_tiles(problem, instance.layout), choice)
-    if not instance.covers(problem) or instance.plain.name not in registry.ukernels or following is None:
+    if not instance.covers(problem) or instance.plain.name not in context.registry.ukernels or following is None:
         return None
-    us, behind_us = _us(instance, problem, registry), following.cost(behind.problem, behind.result_bytes, registry)
     plan = replace(PackedHidden.by_instance(instance), packs_for=behind.index).bounded(problem, context.options)
-    if us is None or behind_us is None or not isinstance(plan, PackedHidden):
-        return None
-    return Found(plan, following, us + behind_us + _quantising_us(plan, gate, context))
+    us = modelled_us(problem.m or 0, behind, pair, (plan, following), context)
+    return Found(plan, following, us) if isinstance(plan, PackedHidden) else None
 
 
-def _quantising_us(plan: Plan, site: Site, context: Context) -> float:
+def modelled_us(m: int, behind: Site, pair: tuple[Site, Site], plans: tuple[Plan, Plan], context: Context) -> float:
+    """Returns modelled µs of all three matmuls of `m` rows with plans, and of what quantises their LHS.
+
+    Rows of the last one are padded to those that are packed for it.
+    """
+    own, last = (plan.at(m) for plan in plans)
+    step = own.layout.workgroup_tile[LHS] if isinstance(own, PackedHidden) else 1
+    gates = pair[: 1 if isinstance(own, Joint) else None]
+    each = [*((site, own, m) for site in gates), (behind, last, -(-m // step) * step)]
+    us = sum(plan.cost(replace(of.problem, m=rows), of.result_bytes, context.registry) for of, plan, rows in each)
+    quantised = [(pair[0], own), *([] if isinstance(own, PackedHidden) else [(behind, last)])]
+    return us + sum(_in_front_us(m, site, plan, context) for site, plan in quantised)
+
+
+def _in_front_us(m: int, site: Site, plan: Plan, context: Context) -> float:
     """Returns µs in front of a matmul: of a dispatch that quantises its LHS, or of a norm in front of it."""
     found = context.activations(site)
     if isinstance(found, str):
-        return 0.0
-    if not isinstance(plan, FusedQuant):
-        return separate_us(context.options.target, site.problem, found.bits)
+        return UNKNOWN if site.problem.dynamic else 0.0
+    if not isinstance(plan, FusedQuant) or (
+        found.norm is not None and site.problem.dynamic
+    ):  # about as long as the norm
+        return separate_us(context.options.target, replace(site.problem, m=m), found.bits)
     if found.norm is None:
         return 0.0
-    own = own_norm_us(found, context)
-    instance = next((each for each in (*SINGLES, *PAIRS) if each.name == plan.fused), None)
-    return own + fused_norm_us(found, instance, context, 1) if plan.norm and instance is not None else own
+    instance = next((each for each in (*SINGLES, *PAIRS) if each.name == plan.kernel and plan.norm), None)
+    fused_us = 0.0 if instance is None else fused_norm_us(found, instance, context, 1)
+    return own_norm_us(found, context) + fused_us
 
 
 def _following(behind: Site, inner_tiles: int, choice: Choice) -> Tiled | None:
@@ -355,8 +360,8 @@ def _inner_tiles(problem: Problem, layout: DataTiledLayout) -> int:
     return -(-(problem.m or 0) // (inner_m * INNER_ROWS)) * inner_m
 
 
-def _us(instance: hidden.Instance, problem: Problem, registry: Registry) -> float | None:
+def _us(instance: hidden.Instance, problem: Problem, registry: Registry) -> float:
     """Returns modelled µs of both matmuls by an instance: those of one with all columns, and a byte for two of them."""
     both, ukernel = replace(problem, n=2 * (problem.n or 0)), registry[instance.plain.name]
-    known, sizes = times.of(ukernel), {axis: size or 0 for axis, size in both.sizes.items()}
-    return None if known is None else times.modelled(known, ukernel.tile, both, sizes, 1, order=PLAIN_ORDER)
+    known = times.of(ukernel)
+    return UNKNOWN if known is None else times.modelled(known, ukernel.tile, times.Matmul(both, 1))

@@ -23,6 +23,7 @@ from mxcomp.plans.building import Building
 from mxcomp.plans.context import Context, Site
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection.limits import limits
+from mxcomp.selection.times import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,9 @@ class Plan(Decision):
         """Returns the plan for so many rows."""
         return self
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
-        """Returns modelled µs of the dispatches that multiply a problem, with so many bytes to store for an element.
-
-        None where that is not known.
-        """
-        return None
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
+        """Returns modelled µs of the dispatches that multiply a problem, with so many bytes to store for an element."""
+        return UNKNOWN
 
     def build(self, op: ir.Operation, building: Building) -> None:
         """Replaces an operation by dispatches; nothing is done for what is left to IREE."""
@@ -118,6 +116,11 @@ class Proposal:
         if self.us is None or self.instead_us is None:
             return True
         return self.us < (1 - self.plan.least_gain) * self.instead_us
+
+
+def modelled(us: float, of: str = "") -> str:
+    """Returns the end of a note with the µs of what was chosen, if they are known."""
+    return "" if us == UNKNOWN else f", modelled {us:.1f} µs{of}"
 
 
 def left_to_iree(reason: str, problem: Problem) -> Plan:

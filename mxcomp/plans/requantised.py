@@ -37,8 +37,8 @@ from mxcomp.plans.tiled import Tiled
 from mxcomp.registry import Registry
 from mxcomp.selection import split_k, streaming, times
 from mxcomp.selection.quantising import separate_us
-from mxcomp.selection.ranking import candidate, fastest
-from mxcomp.selection.times import RESULT, TRANSPOSED
+from mxcomp.selection.ranking import fastest
+from mxcomp.selection.times import RESULT, TRANSPOSED, UNKNOWN
 from mxcomp.target import Target
 from mxcomp.ukernels.data_tiled import REQUANTISING, DataTiled
 from mxcomp.ukernels.family import Instance
@@ -97,7 +97,7 @@ class Requantised(Tiled):
         plan = cls().by(ukernel, order_of(problem, ukernel), layout=layout)
         return plan.bounded(problem, options, ukernel.layout.workgroup_tile)
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         return in_tile_us(registry, problem, result_bytes, TRANSPOSED if self.requantised_for is None else RESULT)
 
     def finish(self, matmul: Matmul, building: Building) -> None:
@@ -171,35 +171,28 @@ def _objection(chain: Chain, choice: Choice) -> tuple[str, str | None]:
         return "", None
     first, consumer = (context.site_of[op] for op in (chain.result, chain.consumer))
     alone = [_alone(site, choice) for site in (first, consumer)]
-    behind = [in_tile_us(registry, consumer.problem, consumer.result_bytes, TRANSPOSED)]
-    inside = [
-        in_tile_us(registry, first.problem, first.result_bytes, RESULT),
-        *(behind if chain.packed else [packing_us(target, consumer.problem), alone[-1]]),
-    ]
-    in_all = _sum(inside)
-    apart = _sum([*alone, separate_us(target, consumer.problem, 8 * first.result_bytes)])
-    if in_all is None or apart is None:
+    in_all = in_tile_us(registry, first.problem, first.result_bytes, RESULT)
+    if chain.packed:
+        in_all += in_tile_us(registry, consumer.problem, consumer.result_bytes, TRANSPOSED)
+    else:
+        in_all += packing_us(target, consumer.problem) + alone[-1]
+    apart = sum(alone) + separate_us(target, consumer.problem, 8 * first.result_bytes)
+    if UNKNOWN in (in_all, apart):
         return "times of both ways are not known", None
     us = f"modelled {in_all:.1f} µs in the tile with what is behind, apart {apart:.1f}"
     return (us, None) if in_all >= apart else ("", f"quantised in its tile: {us}")
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def in_tile_us(registry: Registry, problem: Problem, size: int, suffix: str) -> float | None:
+def in_tile_us(registry: Registry, problem: Problem, size: int, suffix: str) -> float:
     """Returns µs of a product computed transposed, with the epilogue that a suffix stands for. An element of the result
     has `size` bytes."""
     problem = problem.flipped
     instance = instance_of(problem.types)
     known = times.replays(instance, registry.target, suffix)
     if known is None or instance.name not in registry.ukernels:
-        return None
-    sizes = {axis: problem.sizes[axis] or 0 for axis in "mnk"}
+        return UNKNOWN
     stored = size if suffix == TRANSPOSED else _REPLAYED_BYTES
-    return times.ordered(known, instance.layout.workgroup_tile, problem, sizes, stored)[1]
+    return times.ordered(known, instance.layout.workgroup_tile, times.Matmul(problem, stored))[1]
 
 
 _REPLAYED_BYTES = 4
@@ -213,14 +206,13 @@ def packing_us(target: Target, problem: Problem) -> float:
     return sum(streaming.streaming_us(target, 2 * elements * bits / 8) for bits in parts)
 
 
-def _alone(site: Site, choice: Choice) -> float | None:
+def _alone(site: Site, choice: Choice) -> float:
     """Returns µs of a product with the ukernel that it gets without fusion."""
     problem, registry, options = site.problem, choice.context.registry, choice.context.options
     if site.index in choice.joined:
         return in_tile_us(registry, problem, site.result_bytes, TRANSPOSED)
     ranked = fastest(problem, registry, site.result_bytes)
-    split = split_k.faster(problem, ranked[0], registry, options, site.result_bytes) if ranked else None
-    if split is not None and split_k.is_possible(options):
-        return split.us
-    stored = candidate(ranked[0].ukernel, problem, site.result_bytes) if ranked else None
-    return None if stored is None else stored.us
+    if not ranked:
+        return UNKNOWN
+    split = split_k.faster(problem, ranked[0], registry, options, site.result_bytes)
+    return ranked[0].us if split is None else split.us

@@ -58,8 +58,6 @@ class SplitK(Tiled):
             return Proposal(plan.by(entry.ukernel, plan.order)) if is_split else ""
         if site.partner is not None or site.is_symmetric or context.options.ukernels != FASTEST:
             return ""
-        if not split_k.is_possible(context.options):
-            return ""
         if type(best) is not DataTiled or best.ukernel is None or best.gathered:
             return ""
         problem, registry, size = site.problem, context.registry, site.result_bytes
@@ -71,11 +69,11 @@ class SplitK(Tiled):
         plan = cls.of(best, parts=found.parts, note=note, reason=None)
         return Proposal(plan.by(found.candidate.ukernel, found.candidate.order))
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         assert self.ukernel is not None
         each = split_k.part(problem, registry[self.ukernel], self.parts)
         us = super().cost(each, split_k.PART_BYTES, registry)
-        return None if us is None else us + split_k.sum_us(registry.target, problem, self.parts, result_bytes)
+        return us + split_k.sum_us(registry.target, problem, self.parts, result_bytes)
 
     @property
     def marks(self) -> tuple[str, ...]:

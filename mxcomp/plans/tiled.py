@@ -63,13 +63,12 @@ class Tiled(Launched):
     def bounded(self, problem: Problem, options: Options, padding: tuple[int, int, int] | None = None) -> Plan:
         return super().bounded(problem, options, padding or self.layout.workgroup_tile)
 
-    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float | None:
+    def cost(self, problem: Problem, result_bytes: int, registry: Registry) -> float:
         ukernel = None if self.ukernel is None else registry[self.ukernel]
         known = None if ukernel is None else times.of(ukernel)
         if ukernel is None or known is None:
-            return None
-        sizes = {axis: size or 0 for axis, size in problem.sizes.items()}
-        return times.modelled(known, ukernel.tile, problem, sizes, result_bytes, order=self.order)
+            return times.UNKNOWN
+        return times.modelled(known, ukernel.tile, times.Matmul(problem, result_bytes), self.order)
 
     def reported(self) -> dict[str, Any]:
         return super().reported() | {"layout": layout_entries(self.layout), "transposed": self.transposed}

@@ -116,9 +116,7 @@ class TokenExperts(Paired):
             assert isinstance(found, _Match)
             self._finish(up, down, found, building)
             return
-        plan = replace(self.instead, index=index)
-        building.plans[index] = op, plan
-        plan.build(op, building)
+        self.build_instead(op, building)
 
     def _finish(self, up: Matmul, down: Matmul, found: _Match, building: Building) -> None:
         """Replaces both matmuls, and what is computed behind them."""

@@ -14,15 +14,15 @@ from mxcomp.layout import LHS, RHS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching.operands import warning_of
 from mxcomp.matching.weight_only import fitting
-from mxcomp.options import FASTEST
 from mxcomp.plans import by_id
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.fused_quant import FusedQuant
 from mxcomp.plans.multi_m import MultiM
-from mxcomp.plans.plan import Plan, Proposal
+from mxcomp.plans.plan import Plan, Proposal, modelled
 from mxcomp.registry import Registry
 from mxcomp.selection.quantising import modelled_us
 from mxcomp.selection.streaming import streaming_us
+from mxcomp.selection.times import UNKNOWN
 from mxcomp.selection.versions import Range
 from mxcomp.ukernels.weight_only import ACTIVATION_BYTES, ACTIVATIONS, MOST_ROWS, Instance
 
@@ -63,7 +63,7 @@ def _chosen(problem: Problem, site: Site, context: Context) -> Plan:
     *_, (last, us) = best
     padding = MOST_ROWS, 1, 1
     if problem.m is not None:
-        note = f"RHS is dequantised by {last.name}" + (f", modelled {us:.1f} µs" if us is not None else "")
+        note = f"RHS is dequantised by {last.name}{modelled(us)}"
         return replace(plans[0][1], note=note).bounded(problem, options, padding)
     names = [f"{plan.fused} up to M = {max_m}" for max_m, plan in plans[:-1]]
     note = f"RHS is dequantised by {', '.join(names)}, and {last.name}"
@@ -74,33 +74,23 @@ def _plan(instance: Instance, registry: Registry) -> WeightOnly:
     return WeightOnly().with_instance(instance, registry, ukernel=instance.name)
 
 
-def _best(problem: Problem, rows: Range, size: int, context: Context) -> tuple[Instance, float | None] | None:
+def _best(problem: Problem, rows: Range, size: int, context: Context) -> tuple[Instance, float] | None:
     """Returns the fastest for a range of M, or that of the name that is asked for, and its modelled µs. None without
     any."""
-    ukernels, fitting = context.options.ukernels, context.registry.runnable(_fitting(problem, rows))
-    if named := [each for each in fitting if each.name == ukernels]:
-        fitting = named
-    elif ukernels != FASTEST:
-        return None
-    timed: dict[Instance, float] = {}
-    for each in fitting:
-        at = [in_tiles_us(each, replace(problem, m=m), context.registry, size) for m in rows.points]
-        known = [us for us in at if us is not None]
-        if len(known) == len(at):
-            timed[each] = geometric_mean(known)
-    if not timed:
-        return (named[0], None) if named else None
-    best = min(timed, key=lambda each: timed[each])
-    return best, timed[best]
+    problems = [replace(problem, m=m) for m in rows.points]
+    asked = context.asked_for(_fitting(problem, rows))
+    us = [geometric_mean(in_tiles_us(each, at, context.registry, size) for at in problems) for each in asked]
+    best = min(zip(asked, us, strict=True), key=lambda each: each[1], default=None)
+    return None if best is None or (context.by_time and best[1] == UNKNOWN) else best
 
 
 def _fitting(problem: Problem, rows: Range) -> list[Instance]:
     return fitting(problem.types[RHS], max(rows.points), problem.n or 0, problem.k or 0)
 
 
-def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float | None:
+def in_tiles_us(instance: Instance, problem: Problem, registry: Registry, size: int) -> float:
     """Returns modelled µs, with the dispatch that pads rows to whole tiles where there are more than one."""
     m, us = problem.m or 0, modelled_us(registry[instance.name], problem, size)
-    if us is None or m <= instance.most_rows or m % instance.most_rows == 0:
+    if m <= instance.most_rows or m % instance.most_rows == 0:
         return us
     return us + streaming_us(registry.target, 2 * m * (problem.k or 0) * ACTIVATION_BYTES)

@@ -17,11 +17,11 @@ import numpy as np
 
 from mxcomp.formats import element_format
 from mxcomp.layout.order import PLAIN_ORDER, Order
+from mxcomp.selection import times
 from mxcomp.selection.sharing import Shared, of_lines, ranges, tiles_of
 from mxcomp.selection.streaming import streaming_us
-from mxcomp.selection.times import SCALE_BITS, KernelTimes, binding, launched_us, quickest
+from mxcomp.selection.times import SCALE_BITS, Grid, KernelTimes
 from mxcomp.sim.timing.chip import Floats, Launch
-from mxcomp.sim.timing.parameters import Parameters, parameters_of
 from mxcomp.target import Target
 
 
@@ -56,8 +56,8 @@ def _binomial(count: int, probability: float) -> Floats:
 
 
 @dataclass(frozen=True)
-class Work:
-    """A grouped matmul.
+class Work(times.Work):
+    """A grouped matmul: each block is a matrix of a batch, and bands of rows end with a matrix.
 
     Attributes:
         blocks: How many, of what.
@@ -74,26 +74,25 @@ class Work:
     rows: int
     result_bytes: float
 
+    def orders(self, target: Target) -> tuple[Order, ...]:
+        return PLAIN_ORDER, Order(target.xcds)
 
-def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
-    """Returns the fastest order of workgroups, and its µs, as `times.ordered` does."""
-    ways = orders(known.target)
-    return quickest(ways, _in_orders(known, tile, work, parameters_of(known.target), ways))
-
-
-def orders(target: Target) -> tuple[Order, ...]:
-    """Returns the possible orders: each block is a matrix of a batch, and bands of rows end with a matrix."""
-    return PLAIN_ORDER, Order(target.xcds)
-
-
-def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order) -> str:
-    """Returns the resource that binds, as `times.bound` does."""
-    return binding(known, lambda p: float(_in_orders(known, tile, work, p, (order,))[0]))
-
-
-def modelled(known: KernelTimes, tile: Sequence[int], work: Work) -> float:
-    """Returns µs in the plain order of workgroups."""
-    return float(_in_orders(known, tile, work, parameters_of(known.target), (PLAIN_ORDER,))[0])
+    def grid(self, known: KernelTimes, tile: Sequence[int], orders: tuple[Order, ...]) -> Grid:
+        known, blocks = known.storing(self.result_bytes), self.blocks
+        columns, k_tiles = -(-self.n // tile[1]), -(-self.k // tile[2])
+        column_bits = element_format(self.types[1]).bits + SCALE_BITS
+        row_bits = known.row_bits or element_format(self.types[0]).bits + SCALE_BITS
+        depth = k_tiles * tile[2]
+        filled = blocks.slots / blocks.valid
+        step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])
+        store_bytes = known.store_bytes * filled / tile[0]
+        workgroups = blocks.valid * columns
+        resident = known.occupancy(workgroups)
+        unique = self.rows * depth * row_bits / 8 + blocks.active * columns * step_bytes[1]
+        unique += workgroups * store_bytes
+        launch = Launch((), resident, known.loaded(k_tiles), store_bytes, known.wide, workgroups, unique)
+        shared = _batches(blocks.valid, blocks.active, columns, resident, orders, known.target)
+        return Grid(known, k_tiles, launch, shared, step_bytes, latencies=1)
 
 
 def reduction_us(target: Target, slots: int, tokens: int, n: int, size: int = 2) -> float:
@@ -114,21 +113,3 @@ def _batches(
         _, row, column = tiles_of(ids, (1, blocks, columns), orders)
         found.append(of_lines(ids, count, row, expert[row] * columns + column, target.xcds))
     return tuple(found)
-
-
-def _in_orders(known: KernelTimes, tile: Sequence[int], work: Work, p: Parameters, orders: tuple[Order, ...]) -> Floats:
-    known = known.storing(work.result_bytes)
-    blocks, columns, k_tiles = work.blocks, -(-work.n // tile[1]), -(-work.k // tile[2])
-    column_bits = element_format(work.types[1]).bits + SCALE_BITS
-    row_bits = known.row_bits or element_format(work.types[0]).bits + SCALE_BITS
-    depth = k_tiles * tile[2]
-    filled = blocks.slots / blocks.valid
-    step_bytes = np.array([filled * depth * row_bits / 8, tile[1] * depth * column_bits / 8])
-    store_bytes = known.store_bytes * filled / tile[0]
-    resident = known.occupancy(blocks.valid * columns)
-    workgroups = blocks.valid * columns
-    unique = work.rows * depth * row_bits / 8 + blocks.active * columns * step_bytes[1]
-    unique += workgroups * store_bytes
-    launch = Launch((), resident, known.loaded(k_tiles), store_bytes, known.wide, workgroups, unique)
-    shared = _batches(blocks.valid, blocks.active, columns, resident, orders, known.target)
-    return launched_us(known, k_tiles, launch, shared, step_bytes, p, orders, latencies=1)

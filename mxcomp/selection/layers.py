@@ -83,7 +83,7 @@ class Product:
         """The resource that binds, as in `times.bound`; "other dispatches" where those of the product take longer."""
         if sum(self.others) > self.us:
             return "other dispatches"
-        return grouped.bound(self.known, self.tile, self.work, self.order)
+        return times.bound(self.known, self.tile, self.work, self.order)
 
 
 Pair: TypeAlias = tuple[Product, Product]
@@ -168,7 +168,7 @@ def _transposed(
     columns, rows, k = ukernel.tile
     mine = replace(work, blocks=replace(work.blocks, valid=work.blocks.valid * -(-block_m // rows)))
     tile = (rows, columns, k)
-    order, us = grouped.ordered(known, tile, mine)
+    order, us = times.ordered(known, tile, mine)
     return Product(ukernel, known, tile, mine, order, us)
 
 
@@ -254,7 +254,7 @@ def _fastest(ukernels: Iterable[Ukernel], work: grouped.Work) -> Product | None:
     for ukernel in ukernels:
         known = times.of(ukernel)
         if known is not None and not ukernel.constraints["k"].violation("K", work.k):
-            order, us = grouped.ordered(known, ukernel.tile, work)
+            order, us = times.ordered(known, ukernel.tile, work)
             products.append(Product(ukernel, known, ukernel.tile, work, order, us))
     return min(products, key=lambda each: each.us, default=None)
 
@@ -291,7 +291,7 @@ def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Wo
         for rows in instance.timed_rows
         if (each := times.replays(instance, ukernel.target, times.with_rows(rows))) is not None
     }
-    us = {rows: grouped.modelled(each, ukernel.tile, work) for rows, each in known.items()}
+    us = {rows: times.modelled(each, ukernel.tile, work) for rows, each in known.items()}
     if len(us) < len(instance.timed_rows):
         return None
     between = float(np.interp(block_m, list(us), list(us.values())))

@@ -11,39 +11,39 @@ from mxcomp.layout import LHS
 from mxcomp.layout.problem import Problem
 from mxcomp.registry import AnyInstance, Registry, Ukernel
 from mxcomp.selection import streaming
-from mxcomp.selection.times import modelled, replays, with_rows
+from mxcomp.selection.times import UNKNOWN, Matmul, modelled, replays, with_rows
 from mxcomp.target import Target
 from mxcomp.ukernels import quantising
 
 
-def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float | None:
-    """Returns µs of a problem with a ukernel that quantises, or None where its times are not known.
+def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float:
+    """Returns µs of a problem with a ukernel that quantises.
 
     What it loads, and so its time, goes with the rows that are there: the table has it for the fewest, and for all.
     Of more than all there are several tiles.
     """
-    instance, (m, n, k) = ukernel.instance, (problem.sizes[axis] or 0 for axis in "mnk")
+    instance, m = ukernel.instance, problem.m or 0
     assert isinstance(instance, quantising.Instance)
-    tile, count = ukernel.tile, instance.matrices
-    n, tile = count * n, (tile[0], count * tile[1], tile[2])
+    rows, columns, k_tile = ukernel.tile
+    problem, tile = (
+        replace(problem, n=instance.matrices * (problem.n or 0)),
+        (rows, instance.matrices * columns, k_tile),
+    )
     known = {rows: replays(instance, ukernel.target, with_rows(rows)) for rows in instance.timed_rows}
     known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
-    us = [
-        modelled(replace(each, row_bits=instance.bits), tile, problem, {"m": rows, "n": n, "k": k}, size)
+    us = {
+        rows: modelled(replace(each, row_bits=instance.bits), tile, Matmul(replace(problem, m=rows), size))
         for rows, each in known.items()
         if each is not None
-    ]
-    return float(np.interp(m, list(known), us)) if len(us) == len(known) else None
+    }
+    return float(np.interp(m, list(us), list(us.values()))) if len(us) == len(known) else UNKNOWN
 
 
 def times(
     instances: Iterable[AnyInstance], problem: Problem, registry: Registry, size: int
 ) -> dict[AnyInstance, float]:
-    """Returns µs of the ukernels that the GPU can run, where they are known."""
-    each = (
-        (instance, modelled_us(registry[instance.name], problem, size)) for instance in registry.runnable(instances)
-    )
-    return {instance: us for instance, us in each if us is not None}
+    """Returns µs of the ukernels that the GPU can run."""
+    return {each: modelled_us(registry[each.name], problem, size) for each in registry.runnable(instances)}
 
 
 def takes(instance: quantising.Instance, problem: Problem, bits: int) -> bool:

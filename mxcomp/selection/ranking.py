@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import geometric_mean
 
@@ -56,14 +56,13 @@ def fastest(problem: Problem, registry: Registry, result_bytes: int = 4) -> tupl
 
 def candidate(ukernel: Ukernel, problem: Problem, result_bytes: int = 4) -> Candidate | None:
     """Returns a ukernel in its best order of workgroups; None where its times, N or K are not known."""
-    known, n, k = times.of(ukernel), problem.n, problem.k
-    if known is None or n is None or k is None:
+    known, tile = times.of(ukernel), ukernel.tile
+    if known is None or problem.n is None or problem.k is None:
         return None
-    tile = ukernel.tile
     if problem.m is not None:
-        order, us = times.ordered(known, tile, problem, {"m": problem.m, "n": n, "k": k}, result_bytes)
+        order, us = times.ordered(known, tile, times.Matmul(problem, result_bytes))
         return Candidate(ukernel, known, order, us)
     order = best_order(problem, tile, ukernel.target)
-    each = [{"m": m, "n": n, "k": k} for m in DYNAMIC_M]
-    us = geometric_mean(times.modelled(known, tile, problem, sizes, result_bytes, order=order) for sizes in each)
+    each = [times.Matmul(replace(problem, m=m), result_bytes) for m in DYNAMIC_M]
+    us = geometric_mean(times.modelled(known, tile, work, order) for work in each)
     return Candidate(ukernel, known, order, us)

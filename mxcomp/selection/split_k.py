@@ -91,8 +91,8 @@ def is_worth_asking(problem: Problem, chosen: Candidate) -> bool:
 
 
 def faster(problem: Problem, whole: Candidate, registry: Registry, options: Options, result_bytes: int) -> Split | None:
-    """Returns the fastest split K, if it is clearly faster than a whole K."""
-    if not is_worth_asking(problem, whole):
+    """Returns the fastest split K, if it is possible, and clearly faster than a whole K."""
+    if not is_possible(options) or not is_worth_asking(problem, whole):
         return None
     found = best(problem, registry.ukernels.values(), options.target, result_bytes)
     return None if found is None or found.us > (1 - _LEAST_GAIN) * whole.us else found

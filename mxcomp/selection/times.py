@@ -9,8 +9,10 @@ rate. The grid and the order determine the data that workgroups share (`sharing`
 from __future__ import annotations
 
 import csv
+import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from importlib import resources
@@ -68,6 +70,10 @@ EXPERTS = "_experts"
 def with_rows(rows: int) -> str:
     """Returns the suffix in the table for a number of rows of activations."""
     return f"_rows{rows}"
+
+
+UNKNOWN = math.inf
+"""The µs of what has no replays: never the least, and not to be compared."""
 
 
 class Replay(NamedTuple):
@@ -267,47 +273,89 @@ WITHOUT = {
 """The resources that can bind, as in `mxcomp.sim.timing.estimates`; "compute" is the rest."""
 
 
-def bound(
-    times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
-    order: Order = PLAIN_ORDER,
-) -> str:  # fmt: skip
-    """Returns the resource of `WITHOUT` whose absence would save most. It is "compute" if none saves a quarter of the
-    time."""
-    return binding(times, lambda p: modelled(times, tile, problem, sizes, size, p, order))
+class Grid(NamedTuple):
+    """The workgroups of a launch, and what they share.
+
+    Attributes:
+        known: The times of their ukernel, with results as they are stored.
+        k_tiles: Of each.
+        launch: All of them, without batches.
+        shared: The rows and columns of tiles that batches share, in each of some orders.
+        step_bytes: Of a row of tiles, and of a column.
+        latencies: How many loads a workgroup waits for, one after the other, before it is as it was replayed.
+    """
+
+    known: KernelTimes
+    k_tiles: int
+    launch: Launch
+    shared: Sequence[Shared]
+    step_bytes: Floats
+    latencies: int = 0
 
 
-def binding(times: KernelTimes, us_with: Callable[[Parameters], float]) -> str:
-    """Returns that resource, from the µs with changed parameters."""
-    p = parameters_of(times.target)
-    us = us_with(p)
-    saved = {name: us - us_with(p.replaced(**values)) for name, values in WITHOUT.items()}
-    most = max(saved, key=lambda name: saved[name])
-    return most if saved[most] > us / 4 else "compute"
+class Work(ABC):
+    """What workgroups of a ukernel compute together."""
+
+    def orders(self, target: Target) -> tuple[Order, ...]:
+        """Returns the possible orders of workgroups, the plain one first."""
+        return orders(target)
+
+    @abstractmethod
+    def grid(self, known: KernelTimes, tile: Sequence[int], orders: tuple[Order, ...]) -> Grid:
+        """Returns the workgroups, of which each has a tile (M, N, K)."""
 
 
-def modelled(
-    times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4,
-    parameters: Parameters | None = None, order: Order = PLAIN_ORDER,
-) -> float:  # fmt: skip
-    """Returns µs of a matmul with a workgroup tile (M, N, K). Operands are cold, an element of the result has `size`
-    bytes."""
-    return float(_in_orders(times, tile, problem, sizes, size, parameters, (order,))[0])
+@dataclass(frozen=True)
+class Matmul(Work):
+    """A problem, and the bytes of an element of its result as it is stored. Operands are cold."""
+
+    problem: Problem
+    result_bytes: float = WIDE
+
+    def grid(self, known: KernelTimes, tile: Sequence[int], orders: tuple[Order, ...]) -> Grid:
+        known, (m, n, k) = known.storing(self.result_bytes), (size or 0 for size in self.problem.sizes.values())
+        rows, columns, k_tiles = (-(-size // step) for size, step in zip((m, n, k), tile, strict=True))
+        row_bytes, column_bytes = (
+            step * k_tiles * tile[2] * (element_format(kind).bits + SCALE_BITS) / 8
+            for step, kind in zip(tile[:2], self.problem.types, strict=False)
+        )
+        if known.rows is not None:  # with the scales of all
+            bits = element_format(self.problem.types[LHS]).bits
+            row_bytes -= (tile[0] - known.rows) * k_tiles * tile[2] * bits / 8
+        if known.row_bits is not None:
+            row_bytes = min(tile[0], m) * k * known.row_bits / 8
+        matrices = self.problem.matrices
+        workgroups = matrices * rows * columns
+        resident = known.occupancy(workgroups)
+        shared = batches((matrices, rows, columns), resident, orders, known.target)
+        unique = matrices * (rows * row_bytes + columns * column_bytes + rows * columns * known.store_bytes)
+        launch = Launch((), resident, known.loaded(k_tiles), known.store_bytes, known.wide, workgroups, unique)
+        return Grid(known, k_tiles, launch, shared, np.array([row_bytes, column_bytes]))
 
 
-def ordered(
-    times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int = 4
-) -> tuple[Order, float]:
+def modelled(known: KernelTimes, tile: Sequence[int], work: Work, order: Order = PLAIN_ORDER) -> float:
+    """Returns µs of a ukernel's work."""
+    return float(_in_orders(known, tile, work, (order,))[0])
+
+
+def ordered(known: KernelTimes, tile: Sequence[int], work: Work) -> tuple[Order, float]:
     """Returns the fastest order of workgroups, and its µs; the plain one if others save next to nothing."""
-    ways = orders(times.target)
-    return quickest(ways, _in_orders(times, tile, problem, sizes, size, None, ways))
-
-
-def quickest(ways: Sequence[Order], us: Floats) -> tuple[Order, float]:
-    """Returns the order of the least µs, or the first one where that saves next to nothing."""
+    ways = work.orders(known.target)
+    us = _in_orders(known, tile, work, ways)
     best = int(np.argmin(us))
     if us[best] > (1 - LEAST_GAIN) * us[0]:
         best = 0
     return ways[best], float(us[best])
+
+
+def bound(known: KernelTimes, tile: Sequence[int], work: Work, order: Order = PLAIN_ORDER) -> str:
+    """Returns the resource of `WITHOUT` whose absence would save most. It is "compute" if none saves a quarter of the
+    time."""
+    p, us = parameters_of(known.target), modelled(known, tile, work, order)
+    changed = {name: p.replaced(**values) for name, values in WITHOUT.items()}
+    saved = {name: us - float(_in_orders(known, tile, work, (order,), each)[0]) for name, each in changed.items()}
+    most = max(saved, key=lambda name: saved[name])
+    return most if saved[most] > us / 4 else "compute"
 
 
 LEAST_GAIN = 0.005
@@ -319,40 +367,10 @@ PERMUTING_US = 0.1
 
 
 def _in_orders(
-    times: KernelTimes, tile: Sequence[int], problem: Problem, sizes: Mapping[str, int], size: int,
-    parameters: Parameters | None, orders: tuple[Order, ...],
-) -> Floats:  # fmt: skip
+    known: KernelTimes, tile: Sequence[int], work: Work, orders: tuple[Order, ...], p: Parameters | None = None
+) -> Floats:
     """Returns µs as `modelled` does, for each of these orders."""
-    p, times = parameters or parameters_of(times.target), times.storing(size)
-    rows, columns, k_tiles = (-(-sizes[axis] // step) for axis, step in zip("mnk", tile, strict=True))
-    row_bytes, column_bytes = (
-        step * k_tiles * tile[2] * (element_format(kind).bits + SCALE_BITS) / 8
-        for step, kind in zip(tile[:2], problem.types, strict=False)
-    )
-    if times.rows is not None:  # with the scales of all
-        row_bytes -= (tile[0] - times.rows) * k_tiles * tile[2] * element_format(problem.types[LHS]).bits / 8
-    if times.row_bits is not None:
-        row_bytes = min(tile[0], sizes["m"]) * sizes["k"] * times.row_bits / 8
-    matrices = problem.matrices
-    resident = times.occupancy(rows * columns * matrices)
-    shared = batches((matrices, rows, columns), resident, orders, times.target)
-    unique = matrices * (rows * row_bytes + columns * column_bytes + rows * columns * times.store_bytes)
-    launch = Launch(
-        (), resident, times.loaded(k_tiles), times.store_bytes, times.wide, matrices * rows * columns, unique
-    )
-    return launched_us(times, k_tiles, launch, shared, np.array([row_bytes, column_bytes]), p, orders)
-
-
-def launched_us(
-    times: KernelTimes, k_tiles: float, launch: Launch, shared: Sequence[Shared], step_bytes: Floats, p: Parameters,
-    orders: Sequence[Order], latencies: int = 0,
-) -> Floats:  # fmt: skip
-    """Returns µs of a launch in each of these orders, in which its batches share rows and columns.
-
-    Args:
-        step_bytes: Of a row of tiles, and of a column.
-        latencies: How many loads a workgroup waits for, one after the other, before it is as it was replayed.
-    """
+    known, k_tiles, launch, shared, step_bytes, latencies = work.grid(known, tile, orders)
     launches = [
         replace(launch, batches=[
             Batch(each.running, each.count, float(each.fabric[k] @ step_bytes), float(each.chip[k] @ step_bytes))
@@ -362,9 +380,9 @@ def launched_us(
     ]  # fmt: skip
 
     def ask(rates: Rates, is_first: bool) -> tuple[Floats, Floats]:
-        cycles, matrix = times.cycles(k_tiles, rates, is_first, launch.resident)
+        cycles, matrix = known.cycles(k_tiles, rates, is_first, launch.resident)
         return cycles + latencies * rates.latency, matrix
 
     permuting = np.where([order == PLAIN_ORDER for order in orders], 0.0, PERMUTING_US)
-    us: Floats = modelled_us(Launches.of(launches), p, ask) + permuting
+    us: Floats = modelled_us(Launches.of(launches), p or parameters_of(known.target), ask) + permuting
     return us

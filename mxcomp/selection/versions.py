@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import geometric_mean
 from typing import TypeVar
@@ -149,7 +149,7 @@ def _inner_tiles(candidate: Candidate) -> tuple[int, int]:
 
 
 def _timed(candidate: Candidate, ranked: Ranked, rows: Range) -> Timed:
-    tile, problem = candidate.ukernel.tile, ranked.problem
-    sizes = [{"m": -(-m // tile[0]) * tile[0], "n": problem.n or 0, "k": problem.k or 0} for m in rows.points]
-    order, size = candidate.order, ranked.result_bytes
-    return Timed(candidate, [times.modelled(candidate.times, tile, problem, each, size, order=order) for each in sizes])
+    tile = candidate.ukernel.tile
+    padded = (replace(ranked.problem, m=-(-m // tile[0]) * tile[0]) for m in rows.points)
+    works = (times.Matmul(each, ranked.result_bytes) for each in padded)
+    return Timed(candidate, [times.modelled(candidate.times, tile, work, candidate.order) for work in works])

@@ -105,13 +105,12 @@ def modelled(wanted: Iterable[Gemm], types: Sequence[str], result: str) -> Itera
     for gemm in wanted:
         m, n, k = gemm.m, gemm.n, gemm.k
         problem = Problem(m, n, k, (*types, *SCALES_AND_RESULT))
-        sizes = {"m": m, "n": n, "k": k}
         found = fastest(problem, registry, size)
         if not found:
             raise InputError(f"{m}x{n}x{k}: no ukernel with known times fits: expected K to be a multiple of 32")
         best = found[0]
         low, high = best.interval
-        bound = times.bound(best.times, best.ukernel.tile, problem, sizes, size, best.order)
+        bound = times.bound(best.times, best.ukernel.tile, times.Matmul(problem, size), best.order)
         entry = Entry(
             m, n, k, gemm.tile_m, gemm.tile_n, best.ukernel.name,
             round(best.us, 3), round(low, 3), round(high, 3), bound,

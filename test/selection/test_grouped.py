@@ -71,7 +71,7 @@ def test_workgroups_share_what_their_expert_has() -> None:
 
 
 def test_every_order_has_all_tiles() -> None:
-    for order in grouped.orders(TARGET):
+    for order in Work(Blocks(9, 4, 9), 6, 512, TYPES, 9, 2).orders(TARGET):
         (found,) = grouped._batches(9, 4, 6, 1, (order,), TARGET)
         assert found.chip[0].tolist() == [9, 24]
 
@@ -82,8 +82,8 @@ def test_one_expert_is_an_ordinary_matmul(known: times.KernelTimes, ukernel: Uke
     n, k = 4096, 2048
     work = Work(expected(m, 1, 1, 64), n, k, TYPES, m, 2)
     problem = Problem(m, n, k, (*TYPES, "f8E8M0FNU", "f8E8M0FNU", "f32"))
-    plain = times.modelled(known, ukernel.tile, problem, {"m": m, "n": n, "k": k}, 2)
-    found = grouped.modelled(known, ukernel.tile, work)
+    plain = times.modelled(known, ukernel.tile, times.Matmul(problem, 2))
+    found = times.modelled(known, ukernel.tile, work)
     batches = -(-(m // 64) * (n // 128) // (known.resident * CUS))
     longest = batches * mi355x().cold_latency / mi355x().clock_ghz / 1e3
     assert plain < found < plain + 1.5 * longest
@@ -95,7 +95,7 @@ def test_weights_come_from_memory_once(known: times.KernelTimes, ukernel: Ukerne
     for experts in (8, 32, 128, 512):
         blocks = expected(256, experts, 4, 64)
         work = Work(blocks, 4096, 7168, TYPES, 256, 1)
-        _, us = grouped.ordered(known, ukernel.tile, work)
+        _, us = times.ordered(known, ukernel.tile, work)
         assert us > blocks.active * 4096 * 7168 * 4.25 / 8 / (mi355x().hbm_terabytes * 1e6)
         assert us > before
         before = us
@@ -105,15 +105,15 @@ def test_bounds(known: times.KernelTimes, ukernel: Ukernel) -> None:
     """Weights of all experts are read once; with tiles of more rows the fabric is as slow as HBM."""
     many, few_rows = Work(Blocks(256, 256, 512), 4096, 7168, TYPES, 16, 1), (16, 64, 512)
     replays = times.table(TARGET)["mx_f4E2M1FN_f4E2M1FN_f32_m16_n64_k512"]
-    assert grouped.bound(replays, few_rows, many, PLAIN_ORDER) == "HBM"
+    assert times.bound(replays, few_rows, many, PLAIN_ORDER) == "HBM"
     small = Work(Blocks(1, 1, 1), 128, 512, TYPES, 1, 1)
-    assert grouped.bound(known, ukernel.tile, small, PLAIN_ORDER) == "launch"
+    assert times.bound(known, ukernel.tile, small, PLAIN_ORDER) == "launch"
 
 
 def test_padding_rows_are_not_stored(known: times.KernelTimes, ukernel: Ukernel) -> None:
     full = Work(Blocks(64, 8, 64 * 64), 7168, 512, TYPES, 64 * 64, 2)
     sparse = replace(full, blocks=Blocks(64, 8, 64), rows=64)
-    assert grouped.ordered(known, ukernel.tile, sparse)[1] < grouped.ordered(known, ukernel.tile, full)[1]
+    assert times.ordered(known, ukernel.tile, sparse)[1] < times.ordered(known, ukernel.tile, full)[1]
 
 
 def test_sums_take_their_bytes() -> None:
