@@ -148,8 +148,8 @@ def _modelled(rows: Iterable[Row]) -> Iterator[tuple[Row, Entry | Fault]]:
             best = min(pairs, key=lambda block_m: us_of(pairs[block_m]))
             up, down = pairs[best]
             if row.quantises:
-                itself = layers.quantising_up(row.layer, up.work.blocks, ukernels)
-                found = layers.better((itself or up, down), layers.of_token(row.layer, up.work.blocks, ukernels))
+                layer = layers.Layer(row.layer, up.work.blocks, 1, ukernels)
+                found = layers.better((layer.quantising_up() or up, down), layer.of_token())
                 up, down = found or (up, down)
             yield row, _entry(row, best, up, down)
         else:

@@ -12,6 +12,7 @@ import csv
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mxcomp.errors import InputError
 from mxcomp.layout.problem import Problem
@@ -124,24 +125,16 @@ def _line(path: Path, number: int, row: Mapping[str | None, str | list[str] | No
         return Fault(
             path, number, f"made by mxcomp {fields['version']}, this is {__version__}: run mxcomp-tune --force"
         )
+    found = dict[str, Any]()
     for name, (parse, expected) in _PARSERS.items():
         try:
-            parse(fields[name])
+            found[name] = parse(fields[name])
         except ValueError:
             return Fault(path, number, f"{name} is '{fields[name]}': expected {expected}")
-    types, batch = tuple(fields[name] for name in TYPES), tuple(map(int, filter(None, fields["batch"].split("x"))))
-    m, n, k = (_size(fields[name]) for name in SIZES)
-    return Line(
-        Key(fields["arch"], Problem(m, n, k, types, batch), fields["result"]),
-        fields["kernel"],
-        fields["source"],
-        _positive(fields["us"]),
-        _margin(fields["margin"]),
-        fields["use"] == "1",
-        int(fields["split_k"]),
-        fields["order"],
-        number=number,
-    )
+    types, (m, n, k) = tuple(fields[name] for name in TYPES), (found[name] for name in SIZES)
+    key = Key(fields["arch"], Problem(m, n, k, types, found["batch"]), fields["result"])
+    decided = {name: found[name] for name in ("us", "margin", "use", "split_k")}
+    return Line(key, fields["kernel"], fields["source"], order=fields["order"], number=number, **decided)
 
 
 def _size(text: str) -> int | None:
@@ -165,15 +158,15 @@ def _margin(text: str) -> float | None:
     return None if not text else float(text)
 
 
-def _batch(text: str) -> list[int]:
-    return [_count(size) for size in text.split("x")] if text else []
+def _batch(text: str) -> tuple[int, ...]:
+    return tuple(_count(size) for size in text.split("x")) if text else ()
 
 
-def _one_of(*values: str) -> Callable[[str], object]:
+def _one_of(*values: str) -> Callable[[str], int]:
     return values.index
 
 
-_PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
+_PARSERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     **dict.fromkeys(SIZES, (_size, "a positive whole number, or ? where it is dynamic")),
     "batch": (_batch, "nothing, or sizes as 8 or 2x8"),
     "result": (_one_of(ANY, *RESULTS), f"one of {', '.join(RESULTS)}, or nothing for any"),
@@ -181,6 +174,6 @@ _PARSERS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "source": (_one_of(MODELLED, MEASURED), f"{MODELLED} or {MEASURED}"),
     "us": (_positive, "microseconds"),
     "margin": (_margin, "nothing, or a number such as 0.04"),
-    "use": (_one_of("0", "1"), "1, or 0 for a line that decides nothing"),
+    "use": (lambda text: bool(_one_of("0", "1")(text)), "1, or 0 for a line that decides nothing"),
 }
 """Parsers of fields that are not any text, which raise ValueError, and what is expected."""

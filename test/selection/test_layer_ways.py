@@ -10,7 +10,7 @@ from iree.compiler import ir
 
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped
-from mxcomp.selection.layers import Sizes, apart, better, fastest, in_tiles, unquantised, us_of
+from mxcomp.selection.layers import Layer, Sizes, better, fastest, us_of
 from mxcomp.sim.timing.parameters import mi355x
 from mxcomp.target import get_target
 from mxcomp.ukernels import gating
@@ -25,8 +25,8 @@ def ukernels() -> Mapping[str, Ukernel]:
         return Registry(get_target("gfx950")).ukernels
 
 
-def expected(sizes: Sizes, block_m: int) -> grouped.Blocks:
-    return grouped.expected(sizes.tokens, sizes.experts, sizes.top_k, block_m)
+def layer(sizes: Sizes, block_m: int, ukernels: Mapping[str, Ukernel]) -> Layer:
+    return Layer(sizes, grouped.expected(sizes.tokens, sizes.experts, sizes.top_k, block_m), block_m, ukernels)
 
 
 @pytest.mark.parametrize("types", [(a, w) for a in gating.ELEMENTS for w in gating.ELEMENTS])
@@ -34,14 +34,14 @@ def test_both_products_have_tiles_of_as_many_rows(types: tuple[str, str], ukerne
     """What gate and up pack, down reads: of a block of 16 rows by tiles of 16."""
     sizes = replace(LAYER, a_type=types[0], w_type=types[1])
     for block_m, rows in ((2, 16), (16, 16), (128, None)):
-        pair = in_tiles(sizes, expected(sizes, block_m), block_m, ukernels)
+        pair = layer(sizes, block_m, ukernels).in_tiles()
         assert pair is not None
         assert pair[0].tile[0] == pair[1].tile[0] == (rows or pair[0].tile[0])
         assert pair[0].others == () and len(pair[1].others) == 1
 
 
 def test_a_dispatch_between_products_is_counted(ukernels: Mapping[str, Ukernel]) -> None:
-    pair = apart(LAYER, expected(LAYER, 16), 16, ukernels)
+    pair = layer(LAYER, 16, ukernels).apart()
     assert pair is not None
     (quantised,) = pair[0].others
     p = mi355x()
@@ -57,8 +57,8 @@ def test_a_dispatch_between_products_is_counted(ukernels: Mapping[str, Ukernel])
 def test_no_weights_come_faster_than_memory(ukernels: Mapping[str, Ukernel]) -> None:
     """Of 32 experts, all with tokens: 4.25 bits for each of 3 · 2880² elements."""
     least = 32 * 3 * 2880**2 * 4.25 / 8 / (mi355x().hbm_terabytes * 1e6)
-    for way in (in_tiles, apart):
-        pair = way(LAYER, expected(LAYER, 16), 16, ukernels)
+    for way in (Layer.in_tiles, Layer.apart):
+        pair = way(layer(LAYER, 16, ukernels))
         assert pair is not None and us_of(pair) > least
 
 
@@ -66,7 +66,7 @@ def test_a_dispatch_more_has_to_be_worth_it(ukernels: Mapping[str, Ukernel]) -> 
     """Of one token it is: tiles of gate and up are large, and few. Where all experts have tokens they are enough."""
     for tokens, rows, is_apart in ((1, 2, True), (64, 16, False)):
         sizes = replace(LAYER, tokens=tokens)
-        inside, outside = (way(sizes, expected(sizes, rows), rows, ukernels) for way in (in_tiles, apart))
+        inside, outside = (way(layer(sizes, rows, ukernels)) for way in (Layer.in_tiles, Layer.apart))
         assert inside is not None and outside is not None
         assert (us_of(outside) < us_of(inside)) == is_apart
         assert better(inside, outside) is (outside if is_apart else inside)
@@ -76,7 +76,7 @@ def test_a_dispatch_more_has_to_be_worth_it(ukernels: Mapping[str, Ukernel]) -> 
 
 def test_types_without_ukernels_for_experts(ukernels: Mapping[str, Ukernel]) -> None:
     sizes = replace(LAYER, a_type=E2M3)
-    assert in_tiles(sizes, expected(sizes, 16), 16, ukernels) is None
+    assert layer(sizes, 16, ukernels).in_tiles() is None
     pair = fastest(sizes, 16, ukernels)
     assert pair is not None and pair[0].ukernel.types[:2] == (E2M3, E2M1)
 
@@ -89,7 +89,7 @@ def test_activations_of_bf16(ukernels: Mapping[str, Ukernel]) -> None:
     assert len(pair[0].others) == 2 and len(pair[1].others) == 1
     assert pair[0].ukernel.name.startswith("mx_bf16_f4E2M1FN_")
     assert fastest(sizes, 128, ukernels) is None
-    few, many = (unquantised(sizes, expected(sizes, 16), rows, ukernels) for rows in (2, 16))
+    few, many = (replace(layer(sizes, 16, ukernels), block_m=rows).unquantised() for rows in (2, 16))
     assert few is not None and many is not None
     assert few[0].us <= many[0].us
 
