@@ -29,25 +29,18 @@ from mxcomp.ukernels.normalised_rows import NormalisedRows
 
 def fits(found: Activations | str, layout: DataTiledLayout, sizes: RuntimeSizes) -> bool:
     """Returns whether a norm or attention is in front of so many rows of 16 bits, whose blocks a lane has whole."""
-    problem = sizes.problem
-    if isinstance(found, str) or layout.inner_tiles is None or layout.lhs_row_lines:
+    problem, kind = sizes.problem, sizes.problem.types[LHS]
+    if isinstance(found, str) or found.bits != 16 or element_format(kind).bits != 4 or not MFMA.holds_blocks(kind):
         return False
-    kind, is_whole_inner_tile = problem.types[LHS], layout.intrinsics_k == STEPS
+    if layout.inner_tiles is None or layout.lhs_row_lines or layout.intrinsics_k != STEPS:
+        return False
     if found.batches:
-        is_whole_inner_tile = is_whole_inner_tile and _is_whole(found.batches, layout, problem)
-    elif found.norm is None:
-        is_whole_inner_tile = (
-            is_whole_inner_tile and bool(found.made) and problem.m == INNER_ROWS and layout.inner_tiles[LHS] == 1
-        )
+        is_whole = _is_whole(found.batches, layout, problem)
+    else:
+        is_one = problem.m == INNER_ROWS and layout.inner_tiles[LHS] == 1
+        is_whole = found.norm is not None or (bool(found.made) and is_one)
     is_unstored = bool(found.batches) and problem.m is None  # attention bounds its queries, M what is packed
-    fits_buffer = is_unstored or _most_rows(sizes) * (problem.k or 0) * found.bits // 8 <= MOST_BYTES
-    return (
-        is_whole_inner_tile
-        and fits_buffer
-        and found.bits == 16
-        and element_format(kind).bits == 4
-        and MFMA.holds_blocks(kind)
-    )
+    return is_whole and (is_unstored or _most_rows(sizes) * (problem.k or 0) * found.bits // 8 <= MOST_BYTES)
 
 
 def _most_rows(sizes: RuntimeSizes) -> int:
@@ -107,12 +100,11 @@ def _by_maker(
     padding = [(each * INNER_ROWS, most) for each, most in ranges] or [
         (INNER_ROWS if found.batches > 1 else rows, None)
     ]
-    first, *others = [_made_by(each, found, problem, inner_tiles, of_tiles, padding) for each in found.made]
-    packed = first
+    packed, *others = [_made_by(each, found, problem, inner_tiles, of_tiles, padding) for each in found.made]
     for other in others:
         assert found.choice is not None
-        pairs = zip(first, other, strict=True)
-        packed = [arith.SelectOp(found.choice.operands[0], *each).result for each in pairs]
+        is_first = found.choice.operands[0]
+        packed = [arith.SelectOp(is_first, *each).result for each in zip(packed, other, strict=True)]
         for each in packed:
             each.owner.attributes[VERSIONS] = ir.UnitAttr.get()
     (elements, scales), outer = packed, (inner_tiles, (problem.k or 0) // k_tile)

@@ -4,7 +4,8 @@
         ins(%x, %x_scale, %gate, %gate_scale, %up, %up_scale) outs(%zero, %zero)
     %h = linalg.generic ins(%g, %u) { … }      what was fused behind one of them, which read the other
 
-Tiles are as large as those of one matmul of all columns, and one of both results is never in memory.
+Tiles are as large as those of one matmul of all columns, and one of both results is never in memory. As in
+`packing.quantising_matmul` the generic is a placeholder, from which IREE takes loops over tiles.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from dataclasses import dataclass, replace
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.layout import ACC, LHS_SCALE
+from mxcomp.layout.inner_tiles import LANES
 from mxcomp.layout.order import PLAIN_ORDER, Order
 from mxcomp.layout.problem import Problem
-from mxcomp.packing import dual_matmul
+from mxcomp.mlir import build
+from mxcomp.packing import result_tiles, standing
+from mxcomp.packing.result_tiles import UNROLL
 from mxcomp.plans.building import Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
-from mxcomp.plans.joint import Joint
+from mxcomp.plans.joint import Joint, operands
 from mxcomp.plans.plan import Plan, Proposal, modelled
 from mxcomp.registry import Registry
 from mxcomp.selection.ranking import candidate
@@ -62,15 +66,30 @@ class DualPacked(Joint):
         return us
 
     def taking(self, matmul: Matmul, stored: list[ir.Value]) -> Matmul:
-        return replace(matmul, packed=dual_matmul.flat(matmul.packed, self.layout))
+        """Returns the matmul with operands in bytes: [tiles, inner tiles, K tiles, bytes of an inner tile]."""
+        packed = []
+        for index, value in enumerate(matmul.packed):
+            *outer, _, _, size = build.static_sizes(value)
+            each = self.layout.intrinsics_k * LANES * (1 if index >= LHS_SCALE else size or 1)
+            packed.append(build.bitcast(value, build.tensor_type((*outer[:3], each), "i8")))
+        return replace(matmul, packed=packed)
 
     def of_both(self, matmul: Matmul, other: Matmul) -> Sequence[ir.Value]:
-        lhs, *each_rhs = (
-            [of.packed[operand], of.packed[scale]]
-            for of, operand, scale in ((matmul, LHS, LHS_SCALE), (matmul, RHS, RHS_SCALE), (other, RHS, RHS_SCALE))
-        )
-        counts = self.counts(matmul).of(ACC)
-        return dual_matmul.accumulate(lhs, each_rhs, self.tiles(matmul).accumulators, self, counts)
+        kind, counts = self.tiles(matmul).accumulators, self.counts(matmul).of(ACC)
+        *result, k, left, left_scale, right, right_scale = range(_LOOPS)
+        m, n, inner_m, inner_n, *_ = result
+        rows = [(m, inner_m, k, each) for each in (left, left_scale)]
+        columns = [(n, inner_n, k, each) for each in (right, right_scale)]
+        accs = [build.zero_filled(kind, counts) for _ in range(2)]
+        dims, tile = [*rows, *columns, *columns, result, result], [1, 1] + [0] * (_LOOPS - 2)
+        op, tile = standing.generic([kind] * 2, operands(matmul, other), accs, dims, len(result), tile)
+        result_tiles.annotate(op, self, tile, False, UNROLL)
+        return list(op.results)
+
+
+_LOOPS = 12
+"""Tiles along M and N, inner tiles along both, groups, rows and values of a fragment; K tiles, and bytes of each
+operand."""
 
 
 def takes(instance: dual_packed.Instance, problem: Problem) -> bool:

@@ -159,16 +159,16 @@ class FusedQuant(Tiled):
             text = block_dequantiser.text(matmul.problem.types[RHS], blocks)
         else:
             text = block_quantiser.text(found, blocks, instance is None or instance.kernel.in_order)
-        if found.norm is not None and isinstance(instance, once.Instance):
+        own = None
+        if found.norm is not None:
+            assert isinstance(instance, once.Instance)
             bits = tuple(build.element(value).width for value in found.norm.operands[1:])
             instance = once.normalising(instance, len(found.norm.sums), bits)
-            own = instance.kernel(instance, matmul.target).function()
-            launch, of_norm = replace(self, ukernel=instance.name), matmul.of_norm
-        else:
-            own, launch, of_norm = None, replace(self, ukernel=name), ()
+            name, own = instance.name, instance.kernel(instance, matmul.target).function()
         return quantising_matmul.accumulate(
-            operands, text, kind, matmul.problem, self.layout, launch, llvm_func_attrs, tiles, count, of_norm, own
-        )
+            operands, text, kind, matmul.problem, self.layout, replace(self, ukernel=name), llvm_func_attrs, tiles,
+            count, matmul.of_norm, own,
+        )  # fmt: skip
 
 
 _KNOWN: Mapping[str, Instance] = {each.name: each for each in (*quantising.INSTANCES, *once.INSTANCES)}

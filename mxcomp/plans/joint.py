@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
 from mxcomp.mlir import build, graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing import result_tiles
@@ -99,6 +99,12 @@ class Joint(Paired):
             first, joined = pair
             matmuls = building.waiting.pop(first), building.waiting.pop(index + self.partner - first)
             _finish(*matmuls, joined, building)
+
+
+def operands(matmul: Matmul, other: Matmul) -> list[ir.Value]:
+    """Returns elements and scales of the LHS of both, and of the RHS of each."""
+    each_rhs = [of.packed[index] for of in (matmul, other) for index in (RHS, RHS_SCALE)]
+    return [matmul.packed[LHS], matmul.packed[LHS_SCALE], *each_rhs]
 
 
 def joined_in(index: int, plan: Joint, building: Building) -> tuple[int, ir.Value] | None:

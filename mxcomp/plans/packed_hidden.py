@@ -17,7 +17,7 @@ from typing import Self
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
+from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, DataTiledLayout
 from mxcomp.layout.inner_tiles import BLOCK, BLOCKS, INNER_ROWS, STEPS
 from mxcomp.layout.problem import Problem
 from mxcomp.matching import activations, replacing, requantise_chains
@@ -38,7 +38,7 @@ from mxcomp.plans.building import Building, Matmul
 from mxcomp.plans.context import Context, Site
 from mxcomp.plans.data_tiled import DataTiled
 from mxcomp.plans.fused_quant import PAIRS, SINGLES, FusedQuant, fused_norm_us, own_norm_us
-from mxcomp.plans.joint import Joint, Pair, joined_in
+from mxcomp.plans.joint import Joint, Pair, joined_in, operands
 from mxcomp.plans.plan import Choice, Plan
 from mxcomp.plans.split_k import SplitK
 from mxcomp.plans.tiled import Tiled
@@ -162,8 +162,6 @@ class PackedHidden(Joint):
     def of_hidden(self, matmul: Matmul, other: Matmul, found: Match) -> tuple[ir.Value, ir.Value]:
         """Returns the same by a dispatch of the kernel."""
         tiles = TileCounts(matmul.sizes, self.layout).of(LHS)
-        taken = [matmul.packed[index] for index in (LHS, LHS_SCALE)]
-        taken += [each.packed[index] for each in (matmul, other) for index in (RHS, RHS_SCALE)]
         sizes = [static_sizes(matmul.packed[side]) for side in (LHS, RHS)]
         rows, columns, k_tiles = sizes[LHS][0], sizes[RHS][0] or 0, sizes[LHS][2] or 0
         problem = problem_of(found.behind)
@@ -173,7 +171,7 @@ class PackedHidden(Joint):
             problem.types[LHS], found.activations.bits,
             block_quantiser.hidden_text(found.activations, found.computed, of_both),
         )  # fmt: skip
-        taken = [_flat(value, kind, tiles) for value, kind in zip(taken, spec.inputs, strict=True)]
+        taken = [_flat(value, kind, tiles) for value, kind in zip(operands(matmul, other), spec.inputs, strict=True)]
         packed = standing.dispatch(spec, taken, sizes=tiles)
         inner_tiles = None if tiles else _inner_tiles(matmul.problem, self.layout)
         outer = inner_tiles, -(-spec.blocks // (STEPS * BLOCKS))
