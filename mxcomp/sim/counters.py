@@ -9,7 +9,6 @@ from mxcomp.sim.code_object import Descriptor
 from mxcomp.sim.findings import Finding
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.semantics import SCALAR, VECTOR, mfma, salu
-from mxcomp.sim.semantics.memory import parse
 from mxcomp.target import Target
 
 Counters = Counter[str]
@@ -27,12 +26,10 @@ _SPACES = {"buffer": "global", "flat": "global", "scalar_buffer": "scalar"}
 
 def memory_event(instruction: Instruction) -> str | None:
     """Returns the name of a memory instruction's events, e.g. ``global.load``."""
-    op = parse(instruction.mnemonic)
-    if op is None:
+    if instruction.memory is None:
         return None
-    if op.to_lds or instruction.flag("lds"):
-        return "lds.direct"
-    return f"{_SPACES.get(op.space, op.space)}.{op.kind}"
+    op = instruction.memory.op
+    return "lds.direct" if op.to_lds else f"{_SPACES.get(op.space, op.space)}.{op.kind}"
 
 
 def events(instruction: Instruction) -> tuple[str, ...]:

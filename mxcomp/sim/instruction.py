@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 VCC, M0, EXEC, SCC, LITERAL, VGPR0, AGPR0 = 106, 124, 126, 253, 255, 256, 512
 VCCZ, EXECZ = 251, 252
@@ -93,11 +94,80 @@ class Dpp:
     bound_control: bool
 
 
+Kind = Literal["load", "store", "atomic", "permute"]
+
+
+class Space(IntEnum):
+    """Memory with addresses of its own. Flat accesses are in any."""
+
+    DEVICE = 0
+    LDS = 1
+    SCRATCH = 2
+
+    def __str__(self) -> str:
+        return ("memory", "LDS", "scratch")[self]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOp:
+    """The data that a memory instruction moves.
+
+    Attributes:
+        space: "buffer", "global", "flat", "scratch", "lds" or "scalar" (s_load, s_store, s_atomic), "scalar_buffer".
+        size: Bytes per lane of one access.
+        signed: Loads of less than 4 bytes extend the sign.
+        half: "lo" or "hi": only this half of the result register is written (d16); for stores, what is stored.
+        to_lds: The data goes to LDS instead of registers (direct load).
+        accesses: 2 for ds_read2 and ds_write2.
+        stride: Bytes per step of the two offsets of those.
+        transpose: Bits per element of a transposing LDS read, 0 for others.
+        atomic: Operation, e.g. "add_f32".
+        returns: An atomic that may return the old value (LDS: does; elsewhere the sc0 bit says so).
+    """
+
+    space: str
+    kind: Kind
+    size: int
+    signed: bool = False
+    half: str = ""
+    to_lds: bool = False
+    accesses: int = 1
+    stride: int = 0
+    transpose: int = 0
+    atomic: str = ""
+    returns: bool = False
+
+    @property
+    def registers(self) -> int:
+        """The number of registers per lane that contain the data of all accesses."""
+        return max(1, self.size // 4) * self.accesses
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of a lane's data, of all accesses."""
+        return self.size * self.accesses
+
+    @property
+    def where(self) -> Space:
+        """The space of the data; flat accesses may also be in others."""
+        return {"lds": Space.LDS, "scratch": Space.SCRATCH}.get(self.space, Space.DEVICE)
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.space in ("scalar", "scalar_buffer")
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is counted by vmcnt."""
+        return not self.is_scalar and self.space != "lds"
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryOperands:
     """The operands of a memory instruction, by role.
 
     Attributes:
+        op: What is moved; `to_lds` also where a flag of the instruction says so.
         address: Per-lane address or offset: two registers for 64-bit addresses, one for offsets (buffer with offen,
             global with base, LDS, scratch), or None.
         index: Per-lane record index of a buffer (idxen).
@@ -110,6 +180,7 @@ class MemoryOperands:
         result: Registers loaded, or None.
     """
 
+    op: MemoryOp
     address: Operand | None = None
     index: Operand | None = None
     base: Operand | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from mxcomp.sim.instruction import AGPR0, M0, VGPR0, Instruction, MemoryOperands, Operand, shared
-from mxcomp.sim.semantics.memory import MemoryOp, signed_offset
+from dataclasses import replace
+
+from mxcomp.sim.instruction import AGPR0, M0, VGPR0, Instruction, MemoryOp, MemoryOperands, Operand, shared
+from mxcomp.sim.semantics.memory import signed_offset
 
 _NO_BASE = (0x7F, 124, 125)
 """Values of saddr that mean "no base"."""
@@ -11,10 +13,12 @@ _NO_BASE = (0x7F, 124, 125)
 
 def memory_instruction(instruction: Instruction, op: MemoryOp) -> Instruction:
     """Adds the operands of a memory instruction."""
+    if instruction.flag("lds"):
+        op = replace(op, to_lds=True)
     of_encoding = {"SMEM": _scalar, "MUBUF": _buffer, "DS": _lds}
     operands = of_encoding.get(instruction.encoding, _flat)(instruction, op)
     result = () if operands.result is None else (operands.result,)
-    implicit = 1 << M0 if op.to_lds or instruction.flag("lds") else 0
+    implicit = 1 << M0 if op.to_lds else 0
     kept = ("sc0", "sc1", "nt", "lds", "gds", "offen", "idxen", "sve")
     fields = {name: value for name, value in instruction.fields.items() if name in kept}
     fields["offset"] = operands.offset
@@ -46,6 +50,7 @@ def _scalar(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     data = shared(flag("sdata"), _data_registers(op))
     returns = op.kind == "load" or (op.kind == "atomic" and flag("glc"))
     return MemoryOperands(
+        op=op,
         base=shared(2 * flag("sbase"), 4 if op.space == "scalar_buffer" else 2),
         scalar_offset=register,
         offset=offset,
@@ -59,8 +64,9 @@ def _buffer(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     index = _address(instruction, "vaddr", 1) if flag("idxen") else None
     address = shared(flag("vaddr") + VGPR0 + flag("idxen")) if flag("offen") else None
     data = _vgpr(instruction, "vdata", _data_registers(op))
-    returns = (op.kind == "load" and not flag("lds")) or (op.kind == "atomic" and flag("sc0"))
+    returns = (op.kind == "load" and not op.to_lds) or (op.kind == "atomic" and flag("sc0"))
     return MemoryOperands(
+        op=op,
         address=address,
         index=index,
         base=shared(4 * flag("srsrc"), 4),
@@ -81,6 +87,7 @@ def _flat(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
         address = None
     returns = (op.kind == "load" and not op.to_lds) or (op.kind == "atomic" and flag("sc0"))
     return MemoryOperands(
+        op=op,
         address=address,
         base=base,
         offset=flag("offset") & 0xFFF if flat else signed_offset(flag("offset"), 13),
@@ -97,6 +104,7 @@ def _lds(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     returns = op.kind in ("load", "permute") or op.returns
     registers = max(1, op.size // 4)
     return MemoryOperands(
+        op=op,
         address=_address(instruction, "addr", 1),
         offset=flag("offset0") if two else flag("offset0") | flag("offset1") << 8,
         offset1=flag("offset1") if two else 0,

@@ -173,11 +173,16 @@ def test_integer_atomics() -> None:
         ("u32", "add sub rsub inc dec min max"), ("i32", "min max"), ("b32", "and or xor"),
     ) for name in each.split()] + ["ds_wrxchg_rtn_b32"]  # fmt: skip
     address, data, result = (Operand(256 + k) for k in range(3))
-    operands = MemoryOperands(address=address, data=data, result=result)
-    bench = Bench(Instruction(0, 8, name, "DS", (result,), (address, data), memory=operands) for name in names)
+    bench = Bench(
+        Instruction(
+            0, 8, name, "DS", (result,), (address, data),
+            memory=MemoryOperands(op, address=address, data=data, result=result),
+        )
+        for name in names if (op := parse(name))
+    )  # fmt: skip
     for i in bench.instructions:
-        op = parse(i.mnemonic)
-        assert op is not None
+        assert i.memory is not None
+        op = i.memory.op
         vectors, scalars = registers(3, 4).copy(), np.zeros(SGPR_SLOTS, np.uint32)
         vectors[0], lds = np.arange(64) // 4 * 4, registers(4, 4)[0, :16].copy()
         scalars[EXEC : EXEC + 2] = 0xFFFFFFFF, 0x7FFFFFFF

@@ -220,3 +220,11 @@ def test_global_atomics(memory: tuple[Memory, int, np.ndarray]) -> None:
     run(text, {0: LANES % 4 * 4, 1: ones, 2: half}, descriptor(address, 0), memory=device)
     np.testing.assert_array_equal(device.read(address, np.float32, (4,)), 16)
     np.testing.assert_array_equal(device.read(address + 64, np.uint32, (4,)), 0x42004180)  # 16 and 32
+
+
+def test_scratch_beyond_its_end_reads_unwritten_bytes() -> None:
+    """As any access that leaves its space does; the others get what they have stored."""
+    addresses = np.where(LANES < 32, 16 * LANES, 1 << 20)
+    text = "scratch_store_dword v0, v1, off\nscratch_load_dword v2, v0, off\ns_waitcnt vmcnt(0)"
+    wave = run(text, {0: addresses, 1: LANES})
+    np.testing.assert_array_equal(wave.v[2], np.where(LANES < 32, LANES, 0xFFFFFFFF))

@@ -25,10 +25,10 @@ import numpy as np
 
 from mxcomp.sim.checks.marks import SPREAD, Cells, Marks
 from mxcomp.sim.checks.report import Reporter
-from mxcomp.sim.checks.trial import Space, Trial
+from mxcomp.sim.checks.trial import Trial
 from mxcomp.sim.checks.waits import Issuer, Transfer
 from mxcomp.sim.findings import Severity
-from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.instruction import Instruction, Space
 
 
 class Shadow:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.checks.journal import Journal
 from mxcomp.sim.checks.report import Numbered
-from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.instruction import Instruction, Space
 from mxcomp.sim.memory import UNWRITTEN, Memory, gather
 
 Offsets = NDArray[np.int64]
@@ -35,12 +34,6 @@ def other_bytes(offsets: Offsets, is_tame: bool = False) -> Bytes:
     if is_tame:
         return (noise & np.uint64(0x1F)).astype(np.uint8) + np.uint8(0x30)
     return np.where(words >> np.uint64(62) == 0, 0, noise).astype(np.uint8)
-
-
-class Space(IntEnum):
-    DEVICE = 0
-    LDS = 1
-    SCRATCH = 2
 
 
 Suspect = tuple[Space, int]

@@ -20,15 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mxcomp.sim.checks.journal import Contents
-from mxcomp.sim.checks.trial import Read, Space, Trial, other_bytes
+from mxcomp.sim.checks.trial import Read, Trial, other_bytes
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.findings import Finding, Findings, Severity
+from mxcomp.sim.instruction import Space
 from mxcomp.sim.memory import BASE
 from mxcomp.support.progress import tracked
-
-_NAMES = {Space.DEVICE: "memory", Space.LDS: "LDS", Space.SCRATCH: "scratch"}
 
 Doubts = frozenset[tuple[str, int]]
 
@@ -194,7 +193,7 @@ class _SuspectWorkgroup:
             return
         space, read = cause
         address = read.offset + (BASE if space is Space.DEVICE else 0)
-        message = f"reads {_NAMES[space]} never written"
+        message = f"reads {space} never written"
         if space is Space.DEVICE:
             message += f": {self._allocation(address)}"
         i = read.instruction

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from mxcomp.sim.checks.marks import Cells
 from mxcomp.sim.instruction import Instruction, RegisterSet, registers
-from mxcomp.sim.semantics.memory import parse
 
 NO_VECTOR_WAIT, NO_LGKM_WAIT = 63, 15
 
@@ -46,20 +45,17 @@ class Flight:
     @classmethod
     def of(cls, i: Instruction) -> Flight | None:
         """Returns the facts of an instruction, or None if it accesses no memory."""
-        op = parse(i.mnemonic)
-        if op is None or i.memory is None:
+        if i.memory is None:
             return None
-        result = i.memory.result
-        vector = op.space in ("buffer", "global", "flat", "scratch")
-        direct = bool(op.to_lds or (vector and i.flag("lds")))
+        op, result = i.memory.op, i.memory.result
         return cls(
             instruction=i,
-            registers=0 if result is None or direct else registers((result,)),
-            vector=vector,
-            lgkm=not vector or op.space == "flat",
+            registers=0 if result is None or op.to_lds else registers((result,)),
+            vector=op.is_vector,
+            lgkm=not op.is_vector or op.space == "flat",
             ordered=op.space == "lds",
-            direct=direct,
-            local=direct or (op.space == "lds" and op.kind != "permute"),
+            direct=op.to_lds,
+            local=op.to_lds or (op.space == "lds" and op.kind != "permute"),
         )
 
 
@@ -88,6 +84,11 @@ class Transfer:
     @property
     def direct(self) -> bool:
         return self.flight.direct
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is of no lane."""
+        return self.instruction.encoding == "SMEM"
 
 
 class Landing(Protocol):

@@ -4,16 +4,14 @@ bytes of each address space, and what may be accessed."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from llvmlite import ir as llvm
 
 from mxcomp.sim.fast import ir, lanes
 from mxcomp.sim.fast.frame import Env, Frame
 from mxcomp.sim.fast.tracing import InsertPoint, Traced
-from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.instruction import MemoryOp, MemoryOperands, Space
 from mxcomp.sim.memory import BASE
-from mxcomp.sim.semantics.memory import MemoryOp
 from mxcomp.sim.semantics.table import i64, u32, u64
 
 FAILED = -1
@@ -23,18 +21,6 @@ Bound = dict[str, ir.Value]
 """The named arguments of a form's function, in order."""
 
 _RESOURCE = ("w0", "w1", "w2", "w3")
-
-
-class Space(Enum):
-    DEVICE = "device"
-    LDS = "lds"
-    SCRATCH = "scratch"
-
-
-def space_of(op: MemoryOp) -> Space:
-    """Returns the space of an access. Flat accesses to LDS or scratch lie outside of every allocation, and are left to
-    the NumPy engine."""
-    return {"lds": Space.LDS, "scratch": Space.SCRATCH}.get(op.space, Space.DEVICE)
 
 
 _BASES = {Space.DEVICE: Env.DATA, Space.LDS: Env.LDS, Space.SCRATCH: Env.SCRATCH}
@@ -77,10 +63,9 @@ def fail_if(condition: ir.Value) -> None:
         condition.builder.ret(ir.index(FAILED))
 
 
-def address_arguments(frame: Frame, i: Instruction, op: MemoryOp) -> Bound:
+def address_arguments(frame: Frame, operands: MemoryOperands) -> Bound:
     """Returns rows of addresses, offsets and indices; "start", which is added to them; and a buffer's resource."""
-    operands = i.memory
-    assert operands is not None
+    op = operands.op
     rows = {"address": operands.address, "index": operands.index}
     given = {name: frame.rows(operand) for name, operand in rows.items() if operand is not None}
     start = ir.Value(frame.builder, ir.index(0 if op.accesses == 2 else operands.offset))
@@ -99,7 +84,8 @@ _EXTREMES = {"smin": (1 << 63) - 1, "smax": -(1 << 63)}
 
 
 def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: Bound, active: ir.Value) -> Found:
-    """Emits the addresses of lanes; the function fails for resources and ranges that the NumPy engine handles."""
+    """Emits the addresses of lanes; the function fails for resources and ranges that the NumPy engine handles, such as
+    flat accesses to LDS or scratch, which lie outside of every allocation."""
     wide = ir.vector(ir.i64)
     if op.space == "buffer":
         _refuse_structured(bound)
@@ -121,7 +107,7 @@ def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: Bound, active: 
     ends = (
         ir.intrinsic(builder, f"vector.reduce.{name}", each.get(), result=ir.i64) for name, each in extremes.items()
     )
-    return Found(space_of(op), addresses, found, *ends)
+    return Found(op.where, addresses, found, *ends)
 
 
 def _refuse_structured(bound: Bound) -> None:

@@ -31,7 +31,6 @@ from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.numpy.engine import Line, run_wave, take_turns
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Wave
 from mxcomp.sim.program import Program
-from mxcomp.sim.semantics.memory import parse
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _SGPRS = 128
@@ -95,8 +94,8 @@ def _weights(parts: list[Segment]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     for part in parts:
         rows.append(Counter(event for i in part.instructions for event in events(i)))
         last = part.instructions[-1]
-        op = parse(last.mnemonic)
-        rows.append(Counter() if op is None else Counter({f"{memory_event(last)}.bytes": op.size * op.accesses}))
+        moved = {} if last.memory is None else {f"{memory_event(last)}.bytes": last.memory.op.bytes}
+        rows.append(Counter(moved))
     names = tuple(sorted(set().union(*rows)))
     return names, np.array([[row[name] for name in names] for row in rows], np.int64)
 
@@ -197,10 +196,9 @@ class FastGroup:
         env[Env.RANGES] = len(self._starts)
         env[Env.LDS], env[Env.LDS_BYTES] = self.group.lds.ctypes.data, dispatch.lds_bytes
         if dispatch.scratch_bytes:
-            scratch = wave.private()
+            scratch, written = wave.private()
             env[Env.SCRATCH], env[Env.SCRATCH_BYTES] = scratch.ctypes.data, scratch.shape[1]
-            assert wave.scratch_written is not None
-            env[Env.SCRATCH_WRITTEN] = wave.scratch_written.ctypes.data
+            env[Env.SCRATCH_WRITTEN] = written.ctypes.data
         env[Env.COUNTS] = self.counts.ctypes.data
         env[Env.LOW] = 1  # an empty range
         if (watched := self.kernel.watched) is not None:

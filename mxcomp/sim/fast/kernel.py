@@ -19,7 +19,6 @@ from mxcomp.sim.fast.vector import emit_vector, is_compiled
 from mxcomp.sim.instruction import EXEC, VCC, Instruction
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics import SCALAR, VECTOR, salu
-from mxcomp.sim.semantics.memory import parse
 
 NAME = "run"
 """The name of the compiled function: (vectors, scalars, env) → Status."""
@@ -159,7 +158,7 @@ def _default(kernel: KernelBuilder, frame: Frame, i: Instruction) -> None:
     """Emits the last instruction of a segment that is no branch: memory, something untraceable, or an ordinary one."""
     if not interrupts(i):
         emit_plain(frame, i)
-    elif parse(i.mnemonic) is None:
+    elif i.memory is None:
         kernel.stop(frame, Status.STEP, i.offset)
         return
     else:

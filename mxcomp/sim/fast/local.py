@@ -21,7 +21,6 @@ from mxcomp.sim.checks.trial import Trial
 from mxcomp.sim.checks.waits import Issuer, Outstanding, Transfer
 from mxcomp.sim.fast.frame import Log
 from mxcomp.sim.instruction import Instruction, RegisterSet
-from mxcomp.sim.semantics.memory import parse
 
 Rows = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -52,12 +51,11 @@ class Access:
     @classmethod
     def of(cls, facts: Facts) -> Access | None:
         """Returns the access of an instruction, or None if it is not logged."""
-        flight, i = facts.flight, facts.instruction
-        if flight is None or not flight.local:
+        flight, operands = facts.flight, facts.instruction.memory
+        if flight is None or operands is None or not flight.local:
             return None
-        op, operands = parse(i.mnemonic), i.memory
-        assert op is not None and operands is not None
-        if flight.direct:
+        op = operands.op
+        if op.to_lds:
             return cls(facts, max(4, op.size), (0,), True, False, True)
         two = (operands.offset * op.stride, operands.offset1 * op.stride)
         return cls(facts, op.size, (0,) if op.accesses == 1 else two, op.kind == "store", op.kind == "atomic", False)

@@ -11,13 +11,12 @@ from llvmlite import ir as llvm
 from mxcomp.sim.checks.waits import Flight
 from mxcomp.sim.fast import addresses, ir
 from mxcomp.sim.fast import moving as lanes
-from mxcomp.sim.fast.addresses import FAILED, Bound, Found, Space, fail_if
+from mxcomp.sim.fast.addresses import FAILED, Bound, Found, fail_if
 from mxcomp.sim.fast.conflicts import count_conflicts
 from mxcomp.sim.fast.frame import Env, Frame, Log
 from mxcomp.sim.fast.tracing import Untraceable
-from mxcomp.sim.instruction import M0, Instruction
+from mxcomp.sim.instruction import M0, Instruction, MemoryOp, MemoryOperands, Space
 from mxcomp.sim.memory import BASE
-from mxcomp.sim.semantics.memory import MemoryOp, parse
 
 
 def is_logged(i: Instruction) -> bool:
@@ -28,32 +27,30 @@ def is_logged(i: Instruction) -> bool:
 
 def emit_memory(frame: Frame, i: Instruction) -> ir.Value:
     """Executes the instruction and returns its lanes as i64, or `FAILED` if the NumPy engine has to execute it."""
-    op, operands = parse(i.mnemonic), i.memory
-    assert op is not None and operands is not None
-    is_scalar = op.space in ("scalar", "scalar_buffer")
-    if op.kind == "permute" or (is_scalar and op.kind != "load"):
+    operands = i.memory
+    assert operands is not None
+    op = operands.op
+    if op.kind == "permute" or (op.is_scalar and op.kind != "load"):
         raise Untraceable(i.mnemonic)
-    if is_scalar:
-        return _scalar_load(frame, i, op)
-    given = addresses.address_arguments(frame, i, op)
+    if op.is_scalar:
+        return _scalar_load(frame, operands)
+    given = addresses.address_arguments(frame, operands)
     rows = {"data": operands.data, "data1": operands.data1, "result": operands.result}
     given |= {name: frame.rows(operand) for name, operand in rows.items() if operand is not None}
-    direct = bool(op.to_lds or i.flag("lds"))
-    if direct:
+    if op.to_lds:
         given["m0"] = frame.read32(M0)
-    shape = (i.mnemonic, operands.offset if op.accesses == 2 or direct else 0, operands.offset1, direct, tuple(given))
-    name = f"m.{shape}"
-    function = ir.once(frame.module, name, lambda: _define(frame, name, i, op, given, direct))
+    fixed = operands.offset if op.accesses == 2 or op.to_lds else 0
+    name = f"m.{(i.mnemonic, fixed, operands.offset1, op.to_lds, tuple(given))}"
+    function = ir.once(frame.module, name, lambda: _define(frame, name, i, operands, given))
     return frame.call(function, frame.exec(), frame.env, *given.values())
 
 
-def _define(caller: Frame, name: str, i: Instruction, op: MemoryOp, given: Bound, direct: bool) -> llvm.Function:
-    assert i.memory is not None
-    types = [value.type for value in given.values()]
+def _define(caller: Frame, name: str, i: Instruction, operands: MemoryOperands, given: Bound) -> llvm.Function:
+    op, types = operands.op, [value.type for value in given.values()]
     builder, (active, env, *arguments) = ir.define(caller.module, name, ir.i64, [ir.i64, ir.pointer, *types])
     frame = Frame(builder, env, env, env, caller.watched)  # only the environment is used
     bound = dict(zip(given, arguments, strict=True))
-    offsets = [0] if op.accesses == 1 else [i.memory.offset * op.stride, i.memory.offset1 * op.stride]
+    offsets = [0] if op.accesses == 1 else [operands.offset * op.stride, operands.offset1 * op.stride]
     found = addresses.lane_addresses(builder, op, bound, active)
     for offset in offsets:
         addresses.checked(frame, found, offset, op.size)
@@ -63,8 +60,8 @@ def _define(caller: Frame, name: str, i: Instruction, op: MemoryOp, given: Bound
         lanes.journal_lanes(frame, found, offsets[0], op.size)
     if frame.watched and is_logged(i):
         _log(frame, found, active)
-    if direct:
-        _direct(frame, op, bound, found, active, i.memory.offset)
+    if op.to_lds:
+        _direct(frame, op, bound, found, active, operands.offset)
     elif op.kind == "atomic":
         lanes.update_lanes(frame, op, bound, found, active)
     else:
@@ -128,10 +125,10 @@ def _direct(frame: Frame, op: MemoryOp, bound: Bound, found: Found, active: ir.V
         _note_same(frame, 0, same.get())
 
 
-def _scalar_load(frame: Frame, i: Instruction, op: MemoryOp) -> ir.Value:
+def _scalar_load(frame: Frame, operands: MemoryOperands) -> ir.Value:
     """Emits s_load and s_buffer_load if the range lies within one allocation, and within the buffer."""
-    builder, operands = frame.builder, i.memory
-    assert operands is not None and operands.base is not None and operands.result is not None
+    builder, op = frame.builder, operands.op
+    assert operands.base is not None and operands.result is not None
     offset, ok = (ir.Value(builder, constant) for constant in (ir.index(operands.offset), ir.constant(ir.i1, 1)))
     if operands.scalar_offset is not None:
         offset = offset + frame.scalar(operands.scalar_offset, "u").to(ir.i64)

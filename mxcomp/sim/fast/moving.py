@@ -9,11 +9,12 @@ from llvmlite import ir as llvm
 
 from mxcomp.sim.checks.journal import ROW_BYTES
 from mxcomp.sim.fast import ir
-from mxcomp.sim.fast.addresses import WRITTEN, Bound, Found, Space, base_pointer
+from mxcomp.sim.fast.addresses import WRITTEN, Bound, Found, base_pointer
 from mxcomp.sim.fast.frame import Env, Frame
 from mxcomp.sim.fast.scalar import exact
 from mxcomp.sim.fast.tracing import Untraceable
-from mxcomp.sim.semantics.memory import INTEGER_ATOMICS, MemoryOp
+from mxcomp.sim.instruction import MemoryOp, Space
+from mxcomp.sim.semantics.memory import INTEGER_ATOMICS
 
 
 def _cell(row: ir.Value, lane: ir.Value, k: int = 0) -> ir.Value:

@@ -15,11 +15,10 @@ from mxcomp.sim.counters import Counters, events
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.instruction import Instruction
-from mxcomp.sim.numpy.lds import lds_step
 from mxcomp.sim.numpy.matrix import matrix_step
+from mxcomp.sim.numpy.memory import memory_step
 from mxcomp.sim.numpy.scalar import branch_step, control_step, scalar_step
 from mxcomp.sim.numpy.vector import vector_step
-from mxcomp.sim.numpy.vector_memory import memory_step
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Step, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics import SCALAR, VECTOR, is_vector, salu
@@ -40,7 +39,7 @@ def step_of(i: Instruction) -> Step:
         return branch_step(i)
     if name in salu.CONTROL:
         return control_step(i)
-    return lds_step(i) if i.encoding == "DS" else memory_step(i)
+    return memory_step(i)
 
 
 @dataclass(slots=True, eq=False)

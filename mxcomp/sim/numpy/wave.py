@@ -12,11 +12,11 @@ from mxcomp.sim.checks.hazards import HazardTracker
 from mxcomp.sim.checks.lds import NO_SHADOW, Shadow
 from mxcomp.sim.checks.registers import Origin
 from mxcomp.sim.checks.report import Reporter
-from mxcomp.sim.checks.trial import Space, Trial
+from mxcomp.sim.checks.trial import Trial
 from mxcomp.sim.checks.waits import Outstanding
 from mxcomp.sim.counters import Counters
 from mxcomp.sim.engine import UNDEFINED_VGPR, Dispatch, WaveStart
-from mxcomp.sim.instruction import EXEC, RegisterSet
+from mxcomp.sim.instruction import EXEC, RegisterSet, Space
 from mxcomp.sim.memory import UNWRITTEN
 
 Lanes = NDArray[Any]
@@ -55,7 +55,7 @@ class Wave:
 
     __slots__ = (
         "active", "barriers", "busy", "counters", "defined", "full", "group", "hazards", "index_mode", "mode",
-        "number", "origins", "outstanding", "pc", "s", "scc", "scratch", "scratch_written", "skips", "state", "v",
+        "number", "origins", "outstanding", "pc", "s", "scc", "scratch", "skips", "state", "v",
     )  # fmt: skip
 
     def __init__(self, group: Group, number: int, start: WaveStart) -> None:
@@ -77,8 +77,7 @@ class Wave:
         self.outstanding = Outstanding()
         self.hazards = HazardTracker()
         self.counters = Counters()
-        self.scratch: NDArray[np.uint8] | None = None
-        self.scratch_written: NDArray[np.bool_] | None = None
+        self.scratch: tuple[NDArray[np.uint8], NDArray[np.bool_]] | None = None
         self.update_exec()
 
     @property
@@ -120,12 +119,12 @@ class Wave:
         else:
             np.copyto(self.v[row], value, where=self.active)
 
-    def private(self) -> NDArray[np.uint8]:
-        """Returns the scratch of the lanes, uint8[64, bytes]."""
+    def private(self) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """Returns the scratch of the lanes, uint8[64, bytes], and which of it has been written."""
         if self.scratch is None:
             size = max(4, self.group.dispatch.scratch_bytes)
-            self.scratch = self.group.content(Space.SCRATCH, self.number * 64 * size, 64 * size).reshape(64, size)
-            self.scratch_written = np.zeros((64, size), np.bool_)
+            content = self.group.content(Space.SCRATCH, self.number * 64 * size, 64 * size)
+            self.scratch = content.reshape(64, size), np.zeros((64, size), np.bool_)
         return self.scratch
 
 

@@ -8,7 +8,7 @@ mnemonic; `salu` names the instructions that only an engine can do (program coun
 from __future__ import annotations
 
 from mxcomp.sim.instruction import SCC, VGPR0, Instruction
-from mxcomp.sim.semantics import convert, lane, memory, mfma, packed, salu, valu_float, valu_int, vcmp
+from mxcomp.sim.semantics import convert, lane, mfma, packed, salu, valu_float, valu_int, vcmp
 from mxcomp.sim.semantics.table import ScalarTable, VectorTable
 
 VECTOR: VectorTable = {
@@ -25,8 +25,7 @@ SCALAR: ScalarTable = salu.TABLE
 
 def is_vector(instruction: Instruction) -> bool:
     """Returns whether it acts on lanes: VALU, MFMA, vector memory and LDS instructions, all that s_setvskip skips."""
-    op = memory.parse(instruction.mnemonic)
-    is_memory = op is not None and not op.space.startswith("scalar")
+    is_memory = instruction.memory is not None and not instruction.memory.op.is_scalar
     return is_memory or instruction.encoding == "MFMA" or instruction.mnemonic in VECTOR
 
 
@@ -65,8 +64,7 @@ def _modifiers(instruction: Instruction) -> str | None:
 
 
 def _memory(instruction: Instruction) -> str | None:
-    op = memory.parse(instruction.mnemonic)
-    if op is None:
+    if instruction.memory is None:
         return "mnemonic"
     if instruction.flag("gds"):
         return "global data share"

@@ -9,51 +9,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from mxcomp.sim.instruction import Kind, MemoryOp
 from mxcomp.sim.semantics import small_floats as sf
 from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i8, i16, i32, i64, select, u8, u16, u32, u64
 from mxcomp.sim.semantics.valu_float import maximum, minimum
-
-Kind = Literal["load", "store", "atomic", "permute"]
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryOp:
-    """The data that a memory instruction moves.
-
-    Attributes:
-        space: "buffer", "global", "flat", "scratch", "lds" or "scalar" (s_load, s_store, s_atomic), "scalar_buffer".
-        size: Bytes per lane of one access.
-        signed: Loads of less than 4 bytes extend the sign.
-        half: "lo" or "hi": only this half of the result register is written (d16); for stores, what is stored.
-        to_lds: The data goes to LDS instead of registers (direct load).
-        accesses: 2 for ds_read2 and ds_write2.
-        stride: Bytes per step of the two offsets of those.
-        transpose: Bits per element of a transposing LDS read, 0 for others.
-        atomic: Operation, e.g. "add_f32".
-        returns: An atomic that may return the old value (LDS: does; elsewhere the sc0 bit says so).
-    """
-
-    space: str
-    kind: Kind
-    size: int
-    signed: bool = False
-    half: str = ""
-    to_lds: bool = False
-    accesses: int = 1
-    stride: int = 0
-    transpose: int = 0
-    atomic: str = ""
-    returns: bool = False
-
-    @property
-    def registers(self) -> int:
-        """The number of registers per lane that contain the data of all accesses."""
-        return max(1, self.size // 4) * self.accesses
-
 
 _SIZES = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4, "dwordx2": 8,
           "dwordx3": 12, "dwordx4": 16, "dwordx8": 32, "dwordx16": 64}  # fmt: skip

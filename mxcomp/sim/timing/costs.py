@@ -14,7 +14,6 @@ from mxcomp.sim import banks
 from mxcomp.sim.checks.waits import NO_LGKM_WAIT, NO_VECTOR_WAIT, Flight, waitcnt_fields
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.semantics import VECTOR, mfma, salu
-from mxcomp.sim.semantics import memory as m
 
 CADENCE = 4
 """The cycles between instructions of a wave: 64 lanes on 16 (CDNA3 ISA, chapter 2), and the length of an MFMA pass."""
@@ -130,9 +129,8 @@ class _Facts:
     def of(cls, i: Instruction) -> _Facts:
         name, reads = i.mnemonic, _rows(i.src)
         flight = Flight.of(i)
-        if flight is not None:
-            op = m.parse(name)
-            assert op is not None
+        if flight is not None and i.memory is not None:
+            op = i.memory.op
             unit = Unit.GLOBAL if flight.vector else Unit.LDS if op.space == "lds" else Unit.SCALAR_MEMORY
             groups, _ = banks.phases(op.size, op.kind)
             return cls(

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 
 from mxcomp.sim.instruction import EXEC, M0, VGPR0, Instruction, RegisterSet, registers
 from mxcomp.sim.semantics import VECTOR, is_vector
-from mxcomp.sim.semantics import memory as m
 
 _MODES = ("s_set_gpr_idx_on", "s_setvskip")
 """Instructions after which the effect of others is known only at run time."""
@@ -89,9 +88,8 @@ def _is_masked(i: Instruction) -> bool:
 
 def _is_partial(i: Instruction) -> bool:
     """Returns whether parts of results may keep what they have."""
-    op = m.parse(i.mnemonic)
     is_half = i.encoding == "VOP3" and i.flag("opsel") >> 3 & 1
-    return bool(i.sdwa or i.dpp is not None or is_half or (op is not None and op.half))
+    return bool(i.sdwa or i.dpp is not None or is_half or (i.memory is not None and i.memory.op.half))
 
 
 def _addresses(i: Instruction) -> RegisterSet:
@@ -116,13 +114,12 @@ _LOCAL = ("lds", "flat", "scratch")
 
 def _reads(i: Instruction) -> bool:
     """Returns whether it reads LDS or scratch."""
-    op = m.parse(i.mnemonic)
-    return op is not None and op.space in _LOCAL and op.kind != "store"
+    return i.memory is not None and i.memory.op.space in _LOCAL and i.memory.op.kind != "store"
 
 
 def _fills(i: Instruction) -> bool:
     """Returns whether it writes LDS or scratch."""
-    op = m.parse(i.mnemonic)
-    if op is None:
+    if i.memory is None:
         return False
-    return op.to_lds or bool(i.flag("lds")) or (op.space in _LOCAL and op.kind in ("store", "atomic"))
+    op = i.memory.op
+    return op.to_lds or (op.space in _LOCAL and op.kind in ("store", "atomic"))

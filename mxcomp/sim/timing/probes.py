@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxcomp.sim.banks import conflict_cycles
-from mxcomp.sim.instruction import Instruction, MemoryOperands
-from mxcomp.sim.numpy.lds import lds_offsets
+from mxcomp.sim.instruction import Instruction, MemoryOp, MemoryOperands
+from mxcomp.sim.numpy.addresses import Addresses, addresses_of, in_range, offsets_of
 from mxcomp.sim.numpy.operands import scalar_read
-from mxcomp.sim.numpy.vector_memory import Addresses, addresses_of, in_range
 from mxcomp.sim.numpy.wave import Wave
-from mxcomp.sim.semantics import memory as m
 
 LINE_BYTES = 128
 """The line size of L1, L2 and Infinity Cache (CDNA3 white paper, "Memory Hierarchy"; CDNA4 has the same)."""
@@ -47,24 +45,24 @@ Probe = Callable[[Wave], Touched]
 
 def probe_of(i: Instruction) -> Probe | None:
     """Returns the probe of an instruction, or None if it accesses no memory."""
-    op, operands = m.parse(i.mnemonic), i.memory
-    if op is None or operands is None:
+    operands = i.memory
+    if operands is None:
         return None
-    if op.space in ("scalar", "scalar_buffer"):
+    op = operands.op
+    if op.is_scalar:
         return lambda wave: Touched(op.size, _NO_LINES)
     if op.space == "lds":
-        return _Lds(op, operands)
+        return _Lds(operands)
     if op.space == "scratch":
         return lambda wave: Touched(op.size * wave.exec.bit_count(), _NO_LINES)
-    addresses = addresses_of(i, op, operands)
+    addresses = addresses_of(operands)
     if op.space == "buffer" and operands.index is None:
-        return _Buffer(op, operands, addresses)
+        return _Buffer(operands, addresses)
     return _Global(op, addresses)
 
 
 @dataclass
 class _Lds:
-    op: m.MemoryOp
     operands: MemoryOperands
     known: dict[tuple[int, bytes], Touched] = field(default_factory=dict)
 
@@ -80,17 +78,16 @@ class _Lds:
         return found
 
     def _ask(self, wave: Wave, base: NDArray[np.int64]) -> Touched:
-        op, lanes = self.op, wave.exec.bit_count()
-        conflicts = 0
+        op, conflicts = self.operands.op, 0
         if op.kind in ("load", "store"):
-            offsets = lds_offsets(op, self.operands)
+            offsets = offsets_of(self.operands)
             conflicts = sum(conflict_cycles(base + offset, wave.active, op.size, op.kind) for offset in offsets)
-        return Touched(op.size * op.accesses * lanes, _NO_LINES, conflicts)
+        return Touched(op.bytes * wave.exec.bit_count(), _NO_LINES, conflicts)
 
 
 @dataclass
 class _Global:
-    op: m.MemoryOp
+    op: MemoryOp
     addresses: Addresses
 
     def __call__(self, wave: Wave) -> Touched:
@@ -118,8 +115,8 @@ class _Pattern(NamedTuple):
 class _Buffer(_Global):
     """Probes raw buffers: in a loop their scalar offset or base changes, and lanes keep their offsets."""
 
-    def __init__(self, op: m.MemoryOp, operands: MemoryOperands, addresses: Addresses) -> None:
-        super().__init__(op, addresses)
+    def __init__(self, operands: MemoryOperands, addresses: Addresses) -> None:
+        super().__init__(operands.op, addresses)
         assert operands.base is not None and operands.scalar_offset is not None
         self.base, self.immediate = operands.base.code, operands.offset
         self.scalar = scalar_read(operands.scalar_offset, "u")

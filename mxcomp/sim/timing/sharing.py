@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.instruction import Instruction, Operand
 from mxcomp.sim.memory import Memory
-from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.timing.chip import Batch
 from mxcomp.sim.timing.probes import LINE_BYTES
 from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
@@ -30,10 +29,9 @@ Stream = tuple[int, int]
 def global_kind(i: Instruction) -> str:
     """Returns whether an instruction loads from or stores to global memory: "load", "store" or "". Atomics are
     stores."""
-    op = m.parse(i.mnemonic)
-    if op is None or op.space not in ("buffer", "global", "flat"):
+    if i.memory is None or i.memory.op.space not in ("buffer", "global", "flat"):
         return ""
-    return "load" if op.kind == "load" else "store"
+    return "load" if i.memory.op.kind == "load" else "store"
 
 
 class Survey:

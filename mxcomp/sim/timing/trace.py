@@ -16,12 +16,11 @@ from mxcomp.sim.checks.trial import Read, Trial
 from mxcomp.sim.counters import Counters, events, memory_event
 from mxcomp.sim.engine import Dispatch, Workgroup
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.instruction import Instruction
+from mxcomp.sim.instruction import Instruction, Space
 from mxcomp.sim.numpy.engine import Line, open_barrier
 from mxcomp.sim.numpy.wave import END, Group, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics import is_vector
-from mxcomp.sim.semantics import memory as m
 from mxcomp.sim.timing.essential import essential
 from mxcomp.sim.timing.probes import Probe, Touched, probe_of
 
@@ -101,9 +100,10 @@ class TracedProgram:
 
 
 def _stores(i: Instruction) -> bool:
-    op = m.parse(i.mnemonic)
-    spaces = ("buffer", "global", "scalar", "scalar_buffer")
-    return op is not None and op.space in spaces and op.kind in ("store", "atomic")
+    if i.memory is None:
+        return False
+    op = i.memory.op
+    return op.where is Space.DEVICE and op.space != "flat" and op.kind in ("store", "atomic")
 
 
 class Recorder:
@@ -190,12 +190,10 @@ class Recorder:
         return self.touched[before:]
 
     def _touch(self, wave: Wave, probe: Probe, instruction: Instruction) -> None:
-        touched = probe(wave)
+        assert instruction.memory is not None
+        touched, op = probe(wave), instruction.memory.op
         self.touched.append(touched)
-        event, op = memory_event(instruction), m.parse(instruction.mnemonic)
-        assert op is not None
-        scalar = op.space.startswith("scalar")
-        self.moved[f"{event}.bytes"] += op.size * op.accesses * (1 if scalar else wave.exec.bit_count())
+        self.moved[f"{memory_event(instruction)}.bytes"] += op.bytes * (1 if op.is_scalar else wave.exec.bit_count())
         if op.space == "lds" and op.kind in ("load", "store"):
             self.moved["lds.conflict.cycles"] += touched.conflicts
 

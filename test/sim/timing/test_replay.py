@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxcomp.sim.errors import SimulationError
-from mxcomp.sim.instruction import VGPR0, Instruction, MemoryOperands, Operand
+from mxcomp.sim.instruction import VGPR0, Instruction, MemoryOp, MemoryOperands, Operand
 from mxcomp.sim.timing.parameters import Machine
 from mxcomp.sim.timing.trace import Trace
 from mxcomp.sim.timing.workgroup import run
@@ -44,11 +44,12 @@ def wait(vector: int = 63, lgkm: int = 15) -> Instruction:
 
 LOAD = Instruction(
     0, 8, "global_load_dwordx4", "GLOBAL", (vgpr(16, 4),), (vgpr(0, 2),),
-    memory=MemoryOperands(address=vgpr(0, 2), result=vgpr(16, 4)),
+    memory=MemoryOperands(MemoryOp("global", "load", 16), address=vgpr(0, 2), result=vgpr(16, 4)),
 )  # fmt: skip
 LDS_LOAD = Instruction(
-    0, 8, "ds_read_b128", "DS", (vgpr(16, 4),), (vgpr(0),), memory=MemoryOperands(address=vgpr(0), result=vgpr(16, 4))
-)
+    0, 8, "ds_read_b128", "DS", (vgpr(16, 4),), (vgpr(0),),
+    memory=MemoryOperands(MemoryOp("lds", "load", 16), address=vgpr(0), result=vgpr(16, 4)),
+)  # fmt: skip
 BARRIER = Instruction(0, 4, "s_barrier", "SOPP")
 SALU = Instruction(0, 4, "s_mov_b32", "SOP1")
 
