@@ -176,8 +176,7 @@ class Layer:
         return self._fastest_of_rows([each for each in once.INSTANCES if each.matrices == 1], self.up)
 
     def of_token(self) -> Pair | None:
-        """Returns two dispatches for a single token's experts (`mxcomp.ukernels.token_experts`), whose sum is in
-        down's.
+        """Returns two dispatches for a single token's experts (`mxcomp.ukernels.token_experts`); down's has the sum.
 
         They take as long as kernels with the same tiles, down as one product of all experts along K.
         """
@@ -289,8 +288,7 @@ def _product(ukernel: Ukernel, known: times.KernelTimes, tile: tuple[int, int, i
 
 
 def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:
-    """Returns a product with a ukernel that supports K, and whose times are known for the fewest, and for all rows of
-    its tile."""
+    """Returns a product with a ukernel that supports K, if times are known for the fewest, and for all rows of it."""
     known = {
         rows: replace(each, row_bits=instance.bits)
         for rows in instance.timed_rows

@@ -294,7 +294,7 @@ class Grid(NamedTuple):
 
 
 class Work(ABC):
-    """What workgroups of a ukernel compute together."""
+    """The work that workgroups of a ukernel do together."""
 
     def orders(self, target: Target) -> tuple[Order, ...]:
         """Returns the possible orders of workgroups, the plain one first."""

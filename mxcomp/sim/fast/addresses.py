@@ -84,8 +84,10 @@ _EXTREMES = {"smin": (1 << 63) - 1, "smax": -(1 << 63)}
 
 
 def lane_addresses(builder: llvm.IRBuilder, op: MemoryOp, bound: Bound, active: ir.Value) -> Found:
-    """Emits the addresses of lanes; the function fails for resources and ranges that the NumPy engine handles, such as
-    flat accesses to LDS or scratch, which lie outside of every allocation."""
+    """Emits the addresses of lanes; for what the NumPy engine handles the function fails.
+
+    That are some resources, and ranges such as those of flat accesses to LDS or scratch, outside of every allocation.
+    """
     wide = ir.vector(ir.i64)
     if op.space == "buffer":
         _refuse_structured(bound)

@@ -1,4 +1,4 @@
-"""Where the lanes of memory instructions access memory, by the rules of `mxcomp.sim.semantics.memory`."""
+"""Computes where the lanes of memory instructions access memory, by the rules of `mxcomp.sim.semantics.memory`."""
 
 from __future__ import annotations
 
