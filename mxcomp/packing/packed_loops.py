@@ -7,8 +7,9 @@ all of its loops, ops on scales and other values per block the outer ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith
@@ -39,21 +40,28 @@ class OperandSize:
         return self.height if self.chosen is None else self.source_height
 
 
+class Loop(NamedTuple):
+    """A loop: its size, None where dynamic, and how far one step is along rows, and along columns."""
+
+    size: int | None
+    row: int
+    column: int
+
+
 @dataclass(frozen=True)
 class LoopNest:
-    """Loops of sizes `sizes`, `outer` ones over tiles and the others over packed dimensions, and `inner` in a block.
+    """Loops `over` a packed operand, of which the first `outer` ones are over tiles, and `inner` ones in a block.
 
-    `row` and `block` are affine in the former, `within`, the position in the block, in all of them. `tile` is how many
-    rows and blocks a packed tile has; there are `multiple` tiles of rows, or twice as many, and so on.
+    `per_block` columns are a block, `within` is the position in it, affine in all loops. `tile` is how many rows and
+    blocks a packed tile has; there are `multiple` tiles of rows, or twice as many, and so on.
     """
 
     operand: OperandSize
     tile: tuple[int, int]
     multiple: int
-    sizes: tuple[int | None, ...]
+    over: tuple[Loop, ...]
     outer: int
-    row: ir.AffineExpr
-    block: ir.AffineExpr
+    per_block: int
     within: ir.AffineExpr
     inner: tuple[int, ...]
 
@@ -63,19 +71,50 @@ class LoopNest:
 
         There is no loop over a single tile: IREE would drop it, and with it what it was told of the loops.
         """
-        per_block = operand.block // unit
-        tile = (swizzle.tile_shape[ROWS], swizzle.tile_shape[COLUMNS] // per_block)
-        counts = [swizzle.tiles(ROWS, operand.height), build.tiles(operand.blocks, tile[COLUMNS])]
-        packed = swizzle.packed_shape[: len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)]
-        outer = [dim for dim, count in enumerate(counts) if count != 1]
-        loops, rank = range(len(outer), len(outer) + len(packed)), len(outer) + len(packed)
-        row, column = (
-            source(swizzle, dim, loops, outer=outer.index(dim) if dim in outer else None) for dim in (ROWS, COLUMNS)
-        )
-        block = ir.AffineExpr.get_floor_div(column, per_block)
-        within = ir.AffineExpr.get_mod(column, per_block) * unit + ir.AffineExpr.get_dim(rank)
-        sizes = (*(counts[dim] for dim in outer), *packed)
-        return LoopNest(operand, tile, swizzle.multiples[ROWS], sizes, len(outer), row, block, within, (unit,))
+        per_block, (rows, columns) = operand.block // unit, swizzle.tile_shape[:2]
+        of_rows = Loop(swizzle.tiles(ROWS, operand.height), rows, 0)
+        of_columns = Loop(build.tiles(operand.blocks, columns // per_block), 0, columns)
+        outer = [each for each in (of_rows, of_columns) if each.size != 1]
+        over = (*outer, *loops_of(swizzle)[: len(swizzle.permutation) - (len(swizzle.tile_shape) - 2)])
+        within = ir.AffineExpr.get_mod(_along(each.column for each in over), per_block) * unit
+        within = within + ir.AffineExpr.get_dim(len(over))
+        tile, multiple = (rows, columns // per_block), swizzle.multiples[ROWS]
+        return LoopNest(operand, tile, multiple, over, len(outer), per_block, within, (unit,))
+
+    @property
+    def sizes(self) -> tuple[int | None, ...]:
+        return tuple(each.size for each in self.over)
+
+    @property
+    def row(self) -> ir.AffineExpr:
+        return _along(each.row for each in self.over)
+
+    @property
+    def block(self) -> ir.AffineExpr:
+        return ir.AffineExpr.get_floor_div(_along(each.column for each in self.over), self.per_block)
+
+    def order(self, swizzle: TileSwizzle) -> list[int] | None:
+        """Returns the loops of each dimension of a tile that is packed by blocks; None if they are others.
+
+        A dimension may be several loops, the outer ones first.
+        """
+        if swizzle.tile_shape[:2] != self.tile:
+            return None
+        steps = {i: (self.over[i].row, self.over[i].column // self.per_block) for i in range(self.outer, self.rank)}
+        order = list[int]()
+        for size, row, block in loops_of(swizzle):
+            parts, covered = list[int](), 1
+            while (row or block) and (not parts or covered < (size or 1)):  # a part of a block is no loop
+                free = [i for i, step in steps.items() if step == (row * covered, block * covered) and i not in order]
+                if not free:
+                    return None
+                parts.insert(0, next((i for i in free if self.over[i].size == size), free[0]))
+                covered *= self.over[parts[0]].size or 1
+                order.append(parts[0])
+            if covered != size and parts:
+                return None
+            order[len(order) - len(parts) :] = parts
+        return order if len(order) == len(steps) else None
 
     @property
     def whole_blocks(self) -> LoopNest:
@@ -93,7 +132,7 @@ class LoopNest:
 
     @property
     def rank(self) -> int:
-        return len(self.sizes)
+        return len(self.over)
 
     def loops(self, inside: bool) -> int:
         """Returns the number of loops of an op, on elements or on values per block."""
@@ -143,15 +182,17 @@ class LoopNest:
         return _part(block * size + within, index.stride, index.extent, self.operand.blocks * size)
 
 
-def source(swizzle: TileSwizzle, dim: int, loops: Sequence[int], outer: int | None) -> ir.AffineExpr:
-    """Returns the position of packed dimensions along `dim` of the source: they are these loops, and `outer` counts
-    tiles."""
-    zero = ir.AffineExpr.get_constant(0)
-    expression = zero if outer is None else ir.AffineExpr.get_dim(outer) * swizzle.tile_shape[dim]
-    for loop, stride in zip(loops, swizzle.strides(dim), strict=False):
-        if stride:
-            expression = expression + ir.AffineExpr.get_dim(loop) * stride
-    return expression
+def loops_of(swizzle: TileSwizzle) -> list[Loop]:
+    """Returns a loop for each dimension of a packed tile."""
+    return [
+        Loop(*each) for each in zip(swizzle.packed_shape, swizzle.strides(ROWS), swizzle.strides(COLUMNS), strict=True)
+    ]
+
+
+def _along(strides: Iterable[int]) -> ir.AffineExpr:
+    """Returns the position after loops with these strides."""
+    terms = (ir.AffineExpr.get_dim(i) * stride for i, stride in enumerate(strides) if stride)
+    return sum(terms, ir.AffineExpr.get_constant(0))
 
 
 def _part(expression: ir.AffineExpr, stride: int, extent: int | None, size: int | None) -> ir.AffineExpr:

@@ -78,8 +78,8 @@ def pack(
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
         elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
-    elif are_few and (halved := half_blocks.of(nest, swizzle, scale_swizzle)):
-        elements, scales = _dispatch(producer.nodes, halved.nest, [halved.elements, halved.scales], regions)
+    elif are_few and (halved := half_blocks.of(nest, scale_swizzle)):
+        elements, scales = _dispatch(producer.nodes, *halved, regions)
     else:
         (elements,) = _dispatch((producer.elements,), nest, [None], regions)
         (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, block, size), [None], regions)
@@ -136,7 +136,7 @@ def as_packed(
 
 
 def _dispatch(
-    nodes: tuple[Compute, ...], nest: LoopNest, orders: list[list[int] | None], regions: bool
+    nodes: tuple[Compute, ...], nest: LoopNest, orders: Sequence[list[int] | None], regions: bool
 ) -> list[ir.Value]:
     """Returns one dispatch that computes all of `nodes`, each with its dimensions in the given order."""
     builder = Builder(nest)

@@ -28,7 +28,7 @@ from iree.compiler import ir
 
 from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE, DataTiledLayout
 from mxcomp.layout.problem import Problem
-from mxcomp.layout.swizzle import COLUMNS, ROWS, TileSwizzle
+from mxcomp.layout.swizzle import TileSwizzle
 from mxcomp.matching import gates, quantiser, requantise_chains
 from mxcomp.matching.canonical import problem_of
 from mxcomp.matching.decision import decision_of
@@ -40,7 +40,7 @@ from mxcomp.mlir import build
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.linalg_ops import indexing_maps
 from mxcomp.packing import gate_tiles
-from mxcomp.packing.packed_loops import LoopNest, OperandSize
+from mxcomp.packing.packed_loops import Loop, LoopNest, OperandSize, loops_of
 from mxcomp.packing.quantised_operand import Builder, as_packed
 from mxcomp.packing.stored_operand import without_padding
 
@@ -132,19 +132,16 @@ def find(
     if isinstance(found, str):
         return found
     producer, results = found
-    tile = _Tile((layout.half if layout.gated else layout).packing(ACC), layout.shape.block, len(problem.batch))
-    nest, packed = tile.nest(static_sizes(results[0]), is_padded=layout.gated), None
-    order, scale_order = tile.row_major(), tile.row_major()
-    if layout.gated or requantise_chains.is_packed(problem):
-        packed = following
-        if following is None:
-            return "the next matmul is not computed transposed"
-        operands = ((RHS, problem.types[LHS]), (RHS_SCALE,))
-        order, scale_order = (tile.order(following.packing(*operand)) for operand in operands)
-    if nest is None or order is None or scale_order is None:
+    is_packed = layout.gated or requantise_chains.is_packed(problem)
+    packed = following if is_packed else None
+    if is_packed and packed is None:
+        return "the next matmul is not computed transposed"
+    swizzle = (layout.half if layout.gated else layout).packing(ACC)
+    made = _nest(swizzle, layout.shape.block, static_sizes(results[0]), is_padded=layout.gated)
+    orders = None if made is None else _orders(made[0], packed, problem)
+    if made is None or orders is None:
         return "its tiles are not whole tiles of the next matmul"
-    order += range(nest.rank, nest.rank + len(nest.inner))
-    return Requantisation(results, consumer, sources, producer, packed, nest, tuple(tile.loops), (order, scale_order))
+    return Requantisation(results, consumer, sources, producer, packed, *made, orders)
 
 
 _Found: TypeAlias = tuple[Producer, tuple[ir.Value, ...]]
@@ -184,78 +181,46 @@ def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
             yield from _consumers(op.results[0])
 
 
-class _Tile:
-    """Accumulator tiles of a transposed matmul: ROWS are K of the next matmul, COLUMNS its rows.
+def _nest(
+    swizzle: TileSwizzle, block: int, size: list[int | None], is_padded: bool
+) -> tuple[LoopNest, tuple[int, ...]] | None:
+    """Returns the loops over accumulator tiles of a transposed result of [(batch,) M, N], and which of them are the
+    dimensions of these: rows of a tile are K of the next matmul, columns its rows.
 
-    `loops` are the packed tensor's dimensions as loops: `batch`, counts of tiles, dimensions, those inside a block.
+    None where lanes have no whole blocks, or N no whole tiles and it may not have padding.
     """
+    (*batch, height, width), (tile_k, tile_rows) = size, swizzle.tile_shape
+    dims = [Loop(each.size, each.column, each.row) for each in loops_of(swizzle)]
+    inside = [i for i, each in enumerate(dims) if 0 < each.column * (each.size or 0) <= block]
+    inside.sort(key=lambda i: -dims[i].column)
+    outside = [i for i in range(len(dims)) if i not in inside]
+    inner = tuple(swizzle.packed_shape[i] for i in inside)
+    if height is None or width is None or width % (block if is_padded else tile_k) or math.prod(inner) != block:
+        return None
+    tiles, matrices = -(-height // tile_rows), [count or 0 for count in batch]
+    rows = tiles * tile_rows
+    of_batch = [Loop(count, math.prod(matrices[i + 1 :]) * rows, 0) for i, count in enumerate(matrices)]
+    over = (*of_batch, Loop(-(-width // tile_k), 0, tile_k), Loop(tiles, tile_rows, 0), *(dims[i] for i in outside))
+    outer = len(batch) + 2
+    of_dim = {dim: outer + loop for loop, dim in enumerate([*outside, *inside])}
+    within = sum((ir.AffineExpr.get_dim(of_dim[i]) * dims[i].column for i in inside), ir.AffineExpr.get_constant(0))
+    operand = OperandSize(math.prod(matrices) * rows if batch else height, width // block, block, None, [])
+    nest = LoopNest(operand, (tile_rows, tile_k // block), 1, over, outer, block, within, inner)
+    return nest, (*range(outer), *(of_dim[i] for i in range(len(dims))))
 
-    def __init__(self, swizzle: TileSwizzle, block: int, batch: int) -> None:
-        self._shape, self._sizes, self._block, self._batch = swizzle.tile_shape, swizzle.packed_shape, block, batch
-        self._k, self._rows = swizzle.strides(ROWS), swizzle.strides(COLUMNS)
-        dims = range(len(self._sizes))
-        inside = [i for i in dims if 0 < self._k[i] * self._sizes[i] <= block]
-        self._inside = sorted(inside, key=lambda i: -self._k[i])
-        self._outside = [i for i in dims if i not in inside]
-        self._outer = batch + 2
-        loop_of = {dim: self._outer + loop for loop, dim in enumerate([*self._outside, *self._inside])}
-        self.loops = [*range(self._outer), *(loop_of[i] for i in dims)]
 
-    def nest(self, size: list[int | None], is_padded: bool) -> LoopNest | None:
-        """Returns the loops of a result of [(batch,) M, N]. None where lanes have no whole blocks, or N no whole tiles
-        and it may not have padding."""
-        (*batch, height, width), (tile_k, tile_rows) = size, self._shape
-        inner = tuple(self._sizes[i] for i in self._inside)
-        if height is None or width is None or width % (self._block if is_padded else tile_k):
+def _orders(nest: LoopNest, following: DataTiledLayout | None, problem: Problem) -> tuple[list[int], list[int]] | None:
+    """Returns the loops that are dimensions of elements and of scales: as the next matmul has them packed, or row by
+    row; None if its tiles are others."""
+    *matrices, columns, rows = range(nest.outer)
+    if following is None:
+        inside = sorted(range(nest.outer, nest.rank), key=lambda i: (-nest.over[i].row, -nest.over[i].column))
+        of_rows, of_blocks = ([i for i in inside if nest.over[i][axis]] for axis in (1, 2))
+        order = scales = [*matrices, rows, *of_rows, columns, *of_blocks]
+    else:
+        of_elements, of_scales = following.packing(RHS, problem.types[LHS]), following.packing(RHS_SCALE)
+        packed, packed_scales = nest.order(of_elements), nest.order(of_scales)
+        if packed is None or packed_scales is None:
             return None
-        if math.prod(inner) != self._block:
-            return None
-        tiles = build.tiles(height, tile_rows)
-        matrices = [count or 0 for count in batch]
-        sizes = (*batch, -(-width // tile_k), tiles, *(self._sizes[i] for i in self._outside))
-        all_rows = math.prod(matrices) * (tiles or 0) * tile_rows if batch else height
-        column, row = (ir.AffineExpr.get_dim(len(batch) + i) for i in range(2))
-        for dim in range(len(matrices)):
-            row = row + ir.AffineExpr.get_dim(dim) * (math.prod(matrices[dim + 1 :]) * (tiles or 0))
-        return LoopNest(
-            operand=OperandSize(all_rows, width // self._block, self._block, None, []),
-            tile=(tile_rows, tile_k // self._block),
-            multiple=1,
-            sizes=sizes,
-            outer=self._outer,
-            row=self._sum(self._outside, self._rows, 1) + row * tile_rows,
-            block=self._sum(self._outside, self._k, self._block) + column * (tile_k // self._block),
-            within=self._sum(self._inside, self._k, 1),
-            inner=inner,
-        )
-
-    def _sum(self, dims: list[int], strides: tuple[int, ...], unit: int) -> ir.AffineExpr:
-        terms = (ir.AffineExpr.get_dim(self.loops[self._outer + i]) * (strides[i] // unit) for i in dims)
-        return sum(terms, ir.AffineExpr.get_constant(0))
-
-    def order(self, packed: TileSwizzle) -> list[int] | None:
-        """Returns the loops that are the dimensions of a packed operand, units separate; None if its tile differs."""
-        tile_k, tile_rows = self._shape
-        if packed.tile_shape[:2] != (tile_rows, tile_k // self._block):
-            return None
-        here = {
-            (self._rows[i], self._k[i] // self._block, self._sizes[i]): self.loops[self._outer + i]
-            for i in self._outside
-        }
-        there = zip(packed.strides(ROWS), packed.strides(COLUMNS), packed.packed_shape, strict=True)
-        found = [here.get(dim) for dim in there if dim[:2] != (0, 0)]  # constant along both
-        known = [loop for loop in found if loop is not None]
-        return [*self._rows_and_columns, *known] if len(known) == len(found) else None
-
-    def row_major(self) -> list[int] | None:
-        """Returns the loops in the order of rows, and of blocks in them."""
-        rows = sorted((i for i in self._outside if self._rows[i]), key=lambda i: -self._rows[i])
-        blocks = sorted((i for i in self._outside if self._k[i]), key=lambda i: -self._k[i])
-        *outer, columns = self._rows_and_columns
-        inner = [[self.loops[self._outer + i] for i in dims] for dims in (rows, blocks)]
-        return [*outer, *inner[0], columns, *inner[1]]
-
-    @property
-    def _rows_and_columns(self) -> list[int]:
-        """Returns the loops over (matrices and) tiles: those of rows before those of K."""
-        return [*range(self._batch), self._batch + 1, self._batch]
+        order, scales = [*matrices, rows, columns, *packed], [*matrices, rows, columns, *packed_scales]
+    return [*order, *range(nest.rank, nest.rank + len(nest.inner))], scales

@@ -12,7 +12,7 @@ from mxcomp.packing.packed_loops import LoopNest, OperandSize
 def subscript(stride: int, extent: int | None) -> ir.AffineExpr:
     """Returns a part of the place in a row of 12 blocks."""
     zero = ir.AffineExpr.get_constant(0)
-    nest = LoopNest(OperandSize(64, 12, 32, None, []), (16, 4), 1, (), 0, zero, zero, zero, (32,))
+    nest = LoopNest(OperandSize(64, 12, 32, None, []), (16, 4), 1, (), 0, 1, zero, (32,))
     return nest.position(Index("k", stride, extent))
 
 
