@@ -50,6 +50,12 @@ class TileSwizzle:
         """The shape of the tile after expansion and permutation."""
         return tuple(self.dims[i].size for i in self.permutation)
 
+    @cached_property
+    def factors(self) -> list[list[int]]:
+        """The packed dimensions that each source dimension is made of, outermost first."""
+        numbers = iter(range(len(self.dims)))
+        return [[self.permutation.index(next(numbers)) for _ in dims] for dims in self.expand_shape]
+
     def tiles(self, source_dim: int, size: int | None) -> int | None:
         """Returns the number of tiles that cover `size` of a source dimension, including padding; None if dynamic."""
         multiple = self.multiples[source_dim]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TypeAlias
 
 from iree.compiler import ir
@@ -271,6 +272,13 @@ def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
     shape = [None if None in group else math.prod(size or 1 for size in group) for group in known]
     kind = tensor_type(shape, ir.RankedTensorType(value.type).element_type)
     return tensor.CollapseShapeOp(kind, value, groups).result
+
+
+def merged(value: ir.Value, groups: Sequence[Sequence[int]], sizes: Sequence[ir.Value] = ()) -> ir.Value:
+    """Returns a tensor with a dimension for each group of dimensions, in any order; `sizes` are the dynamic ones."""
+    ends = accumulate(map(len, groups))
+    moved = transpose(value, [dim for group in groups for dim in group], sizes)
+    return collapse(moved, [list(range(end - len(group), end)) for group, end in zip(groups, ends, strict=True)])
 
 
 def expand(

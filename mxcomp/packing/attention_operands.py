@@ -59,8 +59,7 @@ def _ordered(value: ir.Value, factors: Sequence[tuple[str, int]], order: str) ->
     """Returns a tensor whose elements have these factors, with the factors reordered."""
     names = [name for name, _ in factors]
     split = build.reshaped(value, [size for _, size in factors])
-    moved = build.transpose(split, [names.index(name) for name in order])
-    return build.collapse(moved, [list(range(len(order)))])
+    return build.merged(split, [[names.index(name) for name in order]])
 
 
 def _quantised(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import arith
 
 from mxcomp.codes.decode import stored_values
 from mxcomp.formats import UNLOADABLE, element_format
@@ -71,8 +71,7 @@ def _row_major(value: ir.Value, layout: DataTiledLayout, operand: int, element: 
     else:
         swizzle = layout.packing(operand)
         value = build.bitcast(value, build.tensor_type((*outer, *swizzle.packed_shape), "i8"), taken, tiles)
-    order, groups = _order(swizzle, batch)
-    value = build.collapse(build.transpose(value, order, tiles), groups)
+    value = build.merged(value, _source_dims(swizzle, batch), tiles)
     *leading, rows = build.static_sizes(value)[: batch + 1]
     block = layout.shape.block
     columns = None if outer[-1] is None else outer[-1] * layout.tile[2] // block
@@ -96,28 +95,19 @@ def _product_of(a: ir.Value, b: ir.Value, a_scale: ir.Value, b_scale: ir.Value, 
     return arith.AddFOp(acc, arith.MulFOp(lhs, rhs).result).result
 
 
-def _order(swizzle: TileSwizzle, batch: int) -> tuple[list[int], list[list[int]]]:
-    """Returns packed dimensions in source order, and which of them form each source dimension. The batch comes
-    first."""
-    order = list(range(batch))
-    groups = [[i] for i in range(batch)]
-    start = 0
-    for source_dim, dims in enumerate(swizzle.expand_shape):
-        first = len(order)
-        order += [batch + source_dim] if source_dim < 2 else []
-        order += [batch + 2 + swizzle.permutation.index(start + i) for i in range(len(dims))]
-        start += len(dims)
-        groups.append(list(range(first, len(order))))
-    return order, groups
+def _source_dims(swizzle: TileSwizzle, batch: int) -> list[list[int]]:
+    """Returns the packed dimensions that each source dimension is made of. The batch comes first."""
+    inside = [[batch + 2 + i for i in dims] for dims in swizzle.factors]
+    return [*([i] for i in range(batch)), *([batch + dim] * (dim < 2) + each for dim, each in enumerate(inside))]
 
 
 def _tiled(
     value: ir.Value, swizzle: TileSwizzle, result: ir.RankedTensorType, batch: int, tiles: list[ir.Value]
 ) -> ir.Value:
     """Returns packed accumulator tiles from a row-major [(batch,) M, N] of whole tiles."""
-    order, groups = _order(swizzle, batch)
-    packed_sizes = [None if size == build.DYNAMIC else size for size in result.shape]
-    expanded = build.tensor_type([packed_sizes[i] for i in order], result.element_type)
-    static = [build.DYNAMIC if packed_sizes[i] is None else packed_sizes[i] for i in order]
-    value = tensor.ExpandShapeOp(expanded, value, groups, tiles, static).result
+    dims = _source_dims(swizzle, batch)
+    order, numbers = [i for each in dims for i in each], iter(range(result.rank))
+    groups = [[next(numbers) for _ in each] for each in dims]
+    sizes = [None if result.is_dynamic_dim(i) else result.shape[i] for i in order]
+    value = build.expand(value, sizes, groups, tiles)
     return build.transpose(value, [order.index(i) for i in range(len(order))], tiles)

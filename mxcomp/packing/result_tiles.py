@@ -320,20 +320,10 @@ def _read(value: ir.Value, affine_map: ir.AffineMap, loops: list[ir.Value]) -> i
 def unpack(tiled: ir.Value, tiles: ResultTiles, counts: list[ir.Value], limits: list[ir.Value | None]) -> ir.Value:
     """Returns the row-major result of accumulator tiles: transpose, collapse, drop the padding. `limits` are hidden
     sizes."""
-    swizzle, element = tiles.layout.packing(ACC), build.element(tiled)
-    result, dims = tiles.type(str(element), limits), tiles.dims
+    swizzle, result = tiles.layout.packing(ACC), tiles.type(str(build.element(tiled)), limits)
     batch = result.rank - 2
-    # Positions in the packed tensor of [batch, outer M, M factors …, outer N, N factors …].
-    factors = [batch + 2 + swizzle.permutation.index(i) for i in range(len(swizzle.dims))]
-    split = len(swizzle.expand_shape[ROWS])
-    positions = {ROWS: [batch + ROWS, *factors[:split]], COLUMNS: [batch + COLUMNS, *factors[split:]]}
-    order = [*range(batch), *positions[dims[0]], *positions[dims[1]]]
-    shape = build.static_sizes(tiled)
-    value = build.transpose(tiled, order, counts)
-    padded = [count and count * swizzle.tile_shape[dim] for dim, count in ((dim, tiles.counts[dim]) for dim in dims)]
-    columns = batch + len(positions[dims[0]])
-    groups = [*([i] for i in range(batch)), list(range(batch, columns)), list(range(columns, len(order)))]
-    collapsed = tensor.CollapseShapeOp(build.tensor_type([*shape[:batch], *padded], element), value, groups).result
-    if all(limit is None for limit in limits) and collapsed.type == result:
-        return collapsed
-    return build.leading_slice(collapsed, result, limits)
+    dims = ([batch + dim, *(batch + 2 + i for i in swizzle.factors[dim])] for dim in tiles.dims)
+    padded = build.merged(tiled, [*([i] for i in range(batch)), *dims], counts)
+    if all(limit is None for limit in limits) and padded.type == result:
+        return padded
+    return build.leading_slice(padded, result, limits)
