@@ -169,26 +169,14 @@ def accumulate(
     op.attributes[block_quantiser.QUANTISER] = ir.StringAttr.get(quantiser)
     if own is not None:  # it is in no registry, from which the linker would take it
         op.attributes[KERNEL] = ir.StringAttr.get(block_quantiser.completed_text(own, quantiser))
-    if tiles is not None:
-        return [_in_tiles(value, tiled, tiles) for value in op.results]
-    return [_expanded(value, tiled, inner_m, batch) for value in op.results]
-
-
-def _in_tiles(value: ir.Value, tiled: ir.RankedTensorType, tiles: list[ir.Value]) -> ir.Value:
-    """Returns a result as accumulators [tiles along M, inner tiles along N and M, 1, groups, lanes, values]."""
-    groups = [[0], [1], [2, 3], *_OF_TILE]
-    return tensor.ExpandShapeOp(tiled, value, groups, tiles, list(tiled.shape)).result
-
-
-def _expanded(value: ir.Value, tiled: ir.RankedTensorType, inner_m: int, batch: int) -> ir.Value:
-    """Returns a result as accumulators [(batch,) 1, inner tiles along N and M, 1, groups, lanes, values]."""
-    groups = [[0, 1, 2, 3]] if inner_m == 1 else [[0, 1], [2, 3]]
-    groups = [*([i] for i in range(batch)), *([batch + i for i in group] for group in [*groups, *_OF_TILE])]
-    return tensor.ExpandShapeOp(tiled, value, groups, [], list(tiled.shape)).result
+    # [(batch,) tiles along M or 1, inner tiles along N and M, 1, groups, lanes, values]
+    outer_groups = [[0], [1], [2, 3]] if in_tiles else [[0, 1, 2, 3]] if inner_m == 1 else [[0, 1], [2, 3]]
+    of_tile = ([batch + i for i in group] for group in (*outer_groups, [4], [5], [6]))
+    groups, sizes = [*([i] for i in range(batch)), *of_tile], list(tiled.shape)
+    return [tensor.ExpandShapeOp(tiled, value, groups, tiles or [], sizes).result for value in op.results]
 
 
 _RANK, _WORD_BYTES = 2, 4
-_OF_TILE = [[4], [5], [6]]
 
 
 def result(problem: Problem, layout: DataTiledLayout, columns: int | None, in_tiles: bool = False) -> ResultTiles:

@@ -285,8 +285,7 @@ def _in_tiles(
         return None
     sizes, groups, dims = list[int](), list[list[int]](), list[int]()
     for source in sources:
-        strides = swizzle.strides(source)
-        inner = sorted((i for i, stride in enumerate(strides) if stride), key=lambda i: -strides[i])
+        inner = swizzle.factors[source]
         groups.append(list(range(len(sizes), len(sizes) + 1 + len(inner))))
         sizes += [tiles.counts[source] or 0, *(swizzle.packed_shape[i] for i in inner)]
         dims += [source, *(2 + i for i in inner)]

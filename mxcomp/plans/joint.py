@@ -11,12 +11,12 @@ from typing import ClassVar, TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.layout import ACC, LHS, LHS_SCALE, RHS, RHS_SCALE
-from mxcomp.mlir import build, graph, notes
+from mxcomp.layout import LHS, LHS_SCALE, RHS, RHS_SCALE
+from mxcomp.mlir import graph, notes
 from mxcomp.mlir.linalg_ops import indexing_maps
-from mxcomp.packing import result_tiles
 from mxcomp.packing.packer import part_location
 from mxcomp.packing.result_tiles import EPILOGUE
+from mxcomp.packing.runtime_sizes import TileCounts
 from mxcomp.plans.building import Building, Matmul
 from mxcomp.plans.plan import Plan, Proposal
 from mxcomp.plans.tiled import Tiled
@@ -65,14 +65,12 @@ class Joint(Paired):
     def together(self, pair: Pair, joined: ir.Value) -> ir.Value:
         """Returns one dispatch of both; the epilogue of the first reads `joined` of the other."""
         matmul, another, other = pair
-        limits, tiles = self.hidden(matmul), self.tiles(matmul)
-        known = [limit for limit in limits if limit is not None]
-        with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:
-            counts = self.counts(matmul)
+
+        def compute(counts: TileCounts) -> ir.Value:
             tiled, other_tiles = self.of_both(matmul, other)
-            tiled = self.finished(matmul, tiled, counts, {joined: another.finished(other, other_tiles, counts)})
-            region.returned = [result_tiles.unpack(tiled, tiles, counts.of(ACC), limits)]
-        return self.cast(matmul, region.results[0])
+            return self.finished(matmul, tiled, counts, {joined: another.finished(other, other_tiles, counts)})
+
+        return self.cast(matmul, self.dispatch(matmul, compute))
 
     @classmethod
     def slower(cls, found: Proposal) -> str:

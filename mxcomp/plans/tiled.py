@@ -12,7 +12,7 @@ Plans override the methods of the steps in which they differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -174,16 +174,23 @@ class Tiled(Launched):
         """Returns the result of separate dispatches: [(batch,) M, N]."""
         return self.cast(matmul, self.dispatch(matmul))
 
-    def dispatch(self, matmul: Matmul) -> ir.Value:
-        """Returns the dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden."""
+    def dispatch(self, matmul: Matmul, compute: Callable[[TileCounts], ir.Value] | None = None) -> ir.Value:
+        """Returns the dispatch of inner tiles, epilogue and unpacking: [(batch,) M, N], sizes perhaps hidden.
+
+        `compute` returns tiles after the epilogue, where they are not `computed`.
+        """
         limits = self.hidden(matmul)
         tiles, known = self.tiles(matmul), [limit for limit in limits if limit is not None]
         with build.dispatch_region([tiles.type(matmul.element, limits)], known) as region:
             counts = self.counts(matmul)
-            tiled = self.accumulated(matmul, counts, UNROLL if matmul.epilogue is not None else {})
-            tiled = self.finished(matmul, tiled, counts)
+            tiled = self.computed(matmul, counts) if compute is None else compute(counts)
             region.returned = [result_tiles.unpack(tiled, tiles, counts.of(ACC), limits)]
         return region.results[0]
+
+    def computed(self, matmul: Matmul, counts: TileCounts) -> ir.Value:
+        """Returns accumulator tiles after the epilogue."""
+        tiled = self.accumulated(matmul, counts, UNROLL if matmul.epilogue is not None else {})
+        return self.finished(matmul, tiled, counts)
 
     def tiles(self, matmul: Matmul) -> ResultTiles:
         """Returns the shape of the result in tiles."""

@@ -25,6 +25,7 @@ from mxcomp.layout.problem import Problem
 from mxcomp.matching.decision import DATA_TILED
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.selection import grouped, streaming, times
+from mxcomp.selection.quantising import replays_of_rows
 from mxcomp.selection.ranking import LAYERS
 from mxcomp.selection.times import SCALE_BITS
 from mxcomp.sim.timing.parameters import parameters_of
@@ -289,13 +290,9 @@ def _product(ukernel: Ukernel, known: times.KernelTimes, tile: tuple[int, int, i
 
 def _with_rows(instance: quantising.Instance, ukernel: Ukernel, work: grouped.Work, block_m: int) -> Product | None:
     """Returns a product with a ukernel that supports K, if times are known for the fewest, and for all rows of it."""
-    known = {
-        rows: replace(each, row_bits=instance.bits)
-        for rows in instance.timed_rows
-        if (each := times.replays(instance, ukernel.target, times.with_rows(rows))) is not None
-    }
-    if len(known) < len(instance.timed_rows) or ukernel.constraints["k"].violation("K", work.k):
+    known = replays_of_rows(instance, ukernel.target)
+    if not known or ukernel.constraints["k"].violation("K", work.k):
         return None
-    us = {rows: times.modelled(each, ukernel.tile, work) for rows, each in known.items()}
-    between = float(np.interp(block_m, list(us), list(us.values())))
-    return Product(ukernel, known[max(us)], ukernel.tile, work, PLAIN_ORDER, between)
+    us = [times.modelled(each, ukernel.tile, work) for each in known.values()]
+    between = float(np.interp(block_m, list(known), us))
+    return Product(ukernel, known[max(known)], ukernel.tile, work, PLAIN_ORDER, between)

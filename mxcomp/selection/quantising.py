@@ -11,32 +11,32 @@ from mxcomp.layout import LHS
 from mxcomp.layout.problem import Problem
 from mxcomp.registry import AnyInstance, Registry, Ukernel
 from mxcomp.selection import streaming
-from mxcomp.selection.times import UNKNOWN, Matmul, modelled, replays, with_rows
+from mxcomp.selection.times import UNKNOWN, KernelTimes, Matmul, modelled, replays, with_rows
 from mxcomp.target import Target
 from mxcomp.ukernels import quantising
 
 
-def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float:
-    """Returns µs of a problem with a ukernel that quantises.
+def replays_of_rows(instance: quantising.Instance, target: Target) -> dict[int, KernelTimes]:
+    """Returns the times of a ukernel that quantises for the fewest rows of its tile, and for all; none if not known.
 
-    What it loads, and so its time, goes with the rows that are there: the table has it for the fewest, and for all.
-    Of more than all there are several tiles.
+    What it loads, and so its time, goes with the rows that are there.
     """
+    found = [replays(instance, target, with_rows(rows)) for rows in instance.timed_rows]
+    known = [replace(each, row_bits=instance.bits) for each in found if each is not None]
+    return dict(zip(instance.timed_rows, known, strict=True)) if len(known) == len(found) else {}
+
+
+def modelled_us(ukernel: Ukernel, problem: Problem, size: int) -> float:
+    """Returns µs of a problem with a ukernel that quantises. Of more rows than its tile has there are several tiles."""
     instance, m = ukernel.instance, problem.m or 0
     assert isinstance(instance, quantising.Instance)
-    rows, columns, k_tile = ukernel.tile
-    problem, tile = (
-        replace(problem, n=instance.matrices * (problem.n or 0)),
-        (rows, instance.matrices * columns, k_tile),
-    )
-    known = {rows: replays(instance, ukernel.target, with_rows(rows)) for rows in instance.timed_rows}
-    known = {max(m, rows) if rows == instance.most_rows else rows: each for rows, each in known.items()}
-    us = {
-        rows: modelled(replace(each, row_bits=instance.bits), tile, Matmul(replace(problem, m=rows), size))
-        for rows, each in known.items()
-        if each is not None
-    }
-    return float(np.interp(m, list(us), list(us.values()))) if len(us) == len(known) else UNKNOWN
+    (rows, columns, k), count = ukernel.tile, instance.matrices
+    work = Matmul(replace(problem, n=count * (problem.n or 0)), size)
+    us = dict[int, float]()
+    for most, known in replays_of_rows(instance, ukernel.target).items():
+        at = max(m, most) if most == instance.most_rows else most
+        us[at] = modelled(known, (rows, count * columns, k), replace(work, problem=replace(work.problem, m=at)))
+    return float(np.interp(m, list(us), list(us.values()))) if us else UNKNOWN
 
 
 def times(
