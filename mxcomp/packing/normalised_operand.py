@@ -27,10 +27,10 @@ from mxcomp.ukernels.builder import MOST_BYTES
 from mxcomp.ukernels.normalised_rows import NormalisedRows
 
 
-def fits(found: Activations | str, layout: DataTiledLayout, sizes: RuntimeSizes) -> bool:
+def fits(found: Activations, layout: DataTiledLayout, sizes: RuntimeSizes) -> bool:
     """Returns whether a norm or attention is in front of so many rows of 16 bits, whose blocks a lane has whole."""
     problem, kind = sizes.problem, sizes.problem.types[LHS]
-    if isinstance(found, str) or found.bits != 16 or element_format(kind).bits != 4 or not MFMA.holds_blocks(kind):
+    if found.bits != 16 or element_format(kind).bits != 4 or not MFMA.holds_blocks(kind):
         return False
     if layout.inner_tiles is None or layout.lhs_row_lines or layout.intrinsics_k != STEPS:
         return False

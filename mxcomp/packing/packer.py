@@ -41,6 +41,10 @@ class Packing:
     transposed: bool = False
     rows: tuple[tuple[int, int | None], ...] = ()
 
+    def name(self, index: int) -> str:
+        """Returns the name of an operand as it is multiplied."""
+        return (flipped(OPERAND_NAMES) if self.transposed else OPERAND_NAMES)[index]
+
 
 def part_location(index: int | None, name: str, *ops: ir.Operation) -> ir.Location:
     """Returns a location that names a part of a matmul by its number, computed for `ops`. The report finds dispatches
@@ -77,7 +81,12 @@ class Packer:
             together = (index,) if computed is None else (index, index + LHS_SCALE)
             key = (*_key(op, together, sources, packing.layout), packing.rows if index in (LHS, LHS_SCALE) else ())
             if key not in self._packed:
-                self._packed[key] = self._pack(op, index, computed, sources, packing, sizes)
+                name = f"{'pack' if computed is None else 'quantise'}_{packing.name(index)}"
+                with part_location(packing.index, name, op):
+                    if computed is None:
+                        self._packed[key] = (self._stored(op, index, sources[index], packing, sizes),)
+                    else:
+                        self._packed[key] = _quantised(index, computed, sources, packing, sizes)
             packed |= zip(together, self._packed[key], strict=True)
         return [packed[index] for index in wanted]
 
@@ -100,42 +109,35 @@ class Packer:
         scale = index + LHS_SCALE
         return _computed(sources[index], sources[scale]) if self._regions and scale < ACC else None
 
-    def _pack(
-        self,
-        op: ir.Operation,
-        index: int,
-        computed: _Computed | None,
-        sources: list[ir.Value],
-        packing: Packing,
-        sizes: RuntimeSizes,
-    ) -> tuple[ir.Value, ...]:
-        layout, dynamic = packing.layout, sizes.of(index)
-        name = (flipped(OPERAND_NAMES) if packing.transposed else OPERAND_NAMES)[index]
-        with part_location(packing.index, f"{'pack' if computed is None else 'quantise'}_{name}", op):
-            if computed is None:
-                parts, own = self._parts(index, sources[index], layout)
-                if parts:
-                    each = [[*sources[:index], part, *sources[index + 1 :]] for part in parts]
-                    alone = replace(packing, layout=own)
-                    made = [self._pack(op, index, None, of, alone, sizes)[0] for of in each]
-                    return (joined_operand.packed(made, layout),)
-                ready = parameter_operand.load_packed(sources[index], layout, index) if self._parameters else None
-                if isinstance(ready, str):
-                    notes.note(op, packing.index or 0, f"{name} is not read packed: {ready}")
-                    ready = None
-                return (ready or stored_operand.pack(sources[index], layout, index, dynamic, self._regions),)
-            producer, source, of = computed
-            is_lhs = index == LHS and of is None
-            found = activations.find(sources[LHS], sources[LHS_SCALE], sizes.problem, True) if is_lhs else ""
-            if self._regions and normalised_operand.fits(found, layout, sizes):
-                assert isinstance(found, Activations)
-                return normalised_operand.pack(found, layout, sizes, packing.rows)
-            return quantised_operand.pack(producer, layout, index, source, dynamic, self._regions, of)
+    def _stored(
+        self, op: ir.Operation, index: int, source: ir.Value, packing: Packing, sizes: RuntimeSizes
+    ) -> ir.Value:
+        """Returns an operand that is in memory: weights of several matmuls are packed each by itself, parameters may be
+        packed already."""
+        layout, parts, own = packing.layout, list[ir.Value](), packing.layout
+        if self._regions and index in (RHS, RHS_SCALE):
+            parts, own = joined_operand.parts(source, layout)
+        if parts:
+            alone = replace(packing, layout=own)
+            return joined_operand.packed([self._stored(op, index, part, alone, sizes) for part in parts], layout)
+        ready = parameter_operand.load_packed(source, layout, index) if self._parameters else None
+        if isinstance(ready, str):
+            notes.note(op, packing.index or 0, f"{packing.name(index)} is not read packed: {ready}")
+        elif ready is not None:
+            return ready
+        return stored_operand.pack(source, layout, index, sizes.of(index), self._regions)
 
-    def _parts(self, index: int, source: ir.Value, layout: DataTiledLayout) -> tuple[list[ir.Value], DataTiledLayout]:
-        """Builds the weights of several matmuls that an operand is, which are packed each by itself, and how."""
-        is_weights = self._regions and index in (RHS, RHS_SCALE)
-        return joined_operand.parts(source, layout) if is_weights else ([], layout)
+
+def _quantised(
+    index: int, computed: _Computed, sources: list[ir.Value], packing: Packing, sizes: RuntimeSizes
+) -> tuple[ir.Value, ...]:
+    """Returns an operand and its scales, by the kernel of what makes them if that can pack."""
+    producer, source, of = computed
+    if index == LHS and of is None:
+        found = activations.find(sources[LHS], sources[LHS_SCALE], sizes.problem, True)
+        if isinstance(found, Activations) and normalised_operand.fits(found, packing.layout, sizes):
+            return normalised_operand.pack(found, packing.layout, sizes, packing.rows)
+    return quantised_operand.pack(producer, packing.layout, index, source, sizes.of(index), of)
 
 
 _Computed: TypeAlias = tuple[Producer, ir.Value, Blocks | None]

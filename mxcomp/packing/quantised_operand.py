@@ -53,7 +53,6 @@ def pack(
     operand: int,
     source: ir.Value,
     dynamic: Dynamic,
-    regions: bool,
     blocks_of: Blocks | None = None,
 ) -> tuple[ir.Value, ir.Value]:
     """Returns elements and scales of LHS or RHS, packed as by `stored_operand.pack`, computed by `producer`.
@@ -77,12 +76,12 @@ def pack(
     if nest.inner == (block,) and together:
         outer = nest.outer
         order = [*range(outer), *(outer + swizzle.permutation.index(p) for p in scale_swizzle.permutation)]
-        elements, scales = _dispatch(producer.nodes, nest, [None, order], regions)
+        elements, scales = _dispatch(producer.nodes, nest, [None, order])
     elif are_few and (halved := half_blocks.of(nest, scale_swizzle)):
-        elements, scales = _dispatch(producer.nodes, *halved, regions)
+        elements, scales = _dispatch(producer.nodes, *halved)
     else:
-        (elements,) = _dispatch((producer.elements,), nest, [None], regions)
-        (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, block, size), [None], regions)
+        (elements,) = _dispatch((producer.elements,), nest, [None])
+        (scales,) = _dispatch((producer.scales,), LoopNest.of(scale_swizzle, block, size), [None])
     counts: tuple[int | None, ...] = nest.tiles
     if blocks_of is not None:
         counts = (blocks_of.count, (nest.tiles[ROWS] or 0) // blocks_of.count, *nest.tiles[1:])
@@ -135,13 +134,11 @@ def as_packed(
     return build.bitcast(elements, stored, tiles, taken), build.bitcast(scales, stored_scales, tiles, taken)
 
 
-def _dispatch(
-    nodes: tuple[Compute, ...], nest: LoopNest, orders: Sequence[list[int] | None], regions: bool
-) -> list[ir.Value]:
+def _dispatch(nodes: tuple[Compute, ...], nest: LoopNest, orders: Sequence[list[int] | None]) -> list[ir.Value]:
     """Returns one dispatch that computes all of `nodes`, each with its dimensions in the given order."""
     builder = Builder(nest)
     results = [builder.stored_type(node, order) for node, order in zip(nodes, orders, strict=True)]
-    with build.dispatch_region(results, nest.operand.tiles * len(results), enabled=regions) as region:
+    with build.dispatch_region(results, nest.operand.tiles * len(results)) as region:
         region.returned = [builder.root(node, order) for node, order in zip(nodes, orders, strict=True)]
         builder.configure()
     return region.results

@@ -63,7 +63,7 @@ def packed_program(m: int, k: int, source: str, element: str, mode: str, layout:
         elements, scales = quantisation.quantise(x, element, mode)
         producer = quantiser.find(elements, scales)
         assert producer is not None
-        packed, packed_scales = quantised_operand.pack(producer, layout, LHS, elements, Dynamic(), regions=True)
+        packed, packed_scales = quantised_operand.pack(producer, layout, LHS, elements, Dynamic())
         return [packed, build.bitcast(packed_scales, build.tensor_type(build.static_sizes(packed_scales), "i8"))]
 
     return module(body, [((m, k), source)])
