@@ -10,7 +10,7 @@ stay in registers. A lane reads values of eight keys, in whole pieces of rows, a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,20 +88,15 @@ class Pieces:
         return [element(x, i) for piece in each for i in range(4) for x in piece]
 
 
-def load_row(operand: Operand, place: Index, quarter: Index, size: int, piece: int = LANE) -> Values:
-    """Loads factors of the first product from a row of queries or keys, with zeros beyond the last element.
-
-    A lane has pieces of so many neighbours.
-    """
-    factors = []
+def load_row(quarter: Index, size: int, piece: int, load: Callable[[Index], Values]) -> Iterator[Values]:
+    """Loads a lane's pieces of a row of queries or keys by where they begin, with zeros beyond its last element."""
     for start in range(0, size, 4 * piece):
-        for at in (quarter * piece + (start + more) for more in range(0, piece, LANE)):
-            if start + 4 * piece <= size:
-                factors.append(operand.load(place + at, LANE))
-            else:
-                inside = at < size
-                factors.append(builder.masked(inside, operand.load(place + select(inside, at, 0), LANE)))
-    return factors
+        at = quarter * piece + start
+        if start + 4 * piece <= size:
+            yield load(at)
+        else:
+            inside = at < size
+            yield [builder.masked(inside, each) for each in load(select(inside, at, 0))]
 
 
 def keys_of_lane(quarter: Index) -> list[Index]:
@@ -120,7 +115,7 @@ def transposed(values: Values, pieces: Pieces) -> Values:
     return factors
 
 
-def scores(keys: Values, queries: Values, scale: ir.Value | None, cap: float | None) -> Values:
+def scores(keys: Values, queries: Values, scale: ir.Value, cap: float | None) -> Values:
     """Returns the scores of a lane's eight keys with its query, times a scale, and capped if there is a cap."""
     found: Values = []
     for half in range(2):
@@ -128,7 +123,7 @@ def scores(keys: Values, queries: Values, scale: ir.Value | None, cap: float | N
         for key, query in zip(keys[half * len(queries) :], queries, strict=False):
             fragment = mfma((COLUMNS, COLUMNS, DEPTH), key, query, fragment)
         found += [element(fragment, i) for i in range(4)]
-    return found if scale is None else scaled(found, scale, cap)
+    return scaled(found, scale, cap)
 
 
 def scaled(found: Values, scale: ir.Value, cap: float | None) -> Values:

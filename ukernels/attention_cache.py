@@ -13,7 +13,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.attention import COLUMNS, Pieces
+from mxcomp.ukernels.attention import COLUMNS, Pieces, load_row
 from mxcomp.ukernels.attention_memory import LANE, Operand
 from mxcomp.ukernels.builder import Index, Values, element, select
 from mxcomp.ukernels.conversions import exponent, extended
@@ -61,15 +61,8 @@ class Cache:
 
     def load_row(self, row: Sequence[Index], quarter: Index, size: int) -> list[Values]:
         """Loads a lane's pieces of a row of keys."""
-        loaded, each = list[Values](), self.stored.piece(size)
-        for start in range(0, size, 4 * each):
-            at = quarter * each + start
-            if start + 4 * each <= size:
-                loaded.append(self.load(row, at, each))
-            else:
-                inside = at < size
-                loaded.append([builder.masked(inside, x) for x in self.load(row, select(inside, at, 0), each)])
-        return loaded
+        each = self.stored.piece(size)
+        return list(load_row(quarter, size, each, lambda at: self.load(row, at, each)))
 
     def factors(self, loaded: list[Values], size: int) -> Values:
         """Returns factors of the first product from the pieces of a row."""

@@ -21,7 +21,7 @@ from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_decode_parameters import PIECE, Parameters
-from mxcomp.ukernels.attention_memory import Operand, VisibleKeys, clamped, last, times
+from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, clamped, last, times
 from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
 from mxcomp.ukernels.normalised_rows import with_block
@@ -166,8 +166,12 @@ class _Decode:
 
     def _load_queries(self, fragment: int) -> Values:
         n, t = self._query(fragment)
-        piece = self.spec.key.piece(self.spec.size)
-        return attention.load_row(self.query, self.query.place(n=n, t=t).here, self.quarter, self.spec.size, piece)
+        place, piece = self.query.place(n=n, t=t).here, self.spec.key.piece(self.spec.size)
+
+        def load(at: Index) -> Values:
+            return [self.query.load(place + (at + more), LANE) for more in range(0, piece, LANE)]
+
+        return [each for loaded in attention.load_row(self.quarter, self.spec.size, piece, load) for each in loaded]
 
     def _load(self, step: Index, ids: Values | None = None) -> list[Any]:
         """Loads keys, values and masks of a step, counted from the first one; nothing after the last step.
