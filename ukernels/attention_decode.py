@@ -24,7 +24,7 @@ from mxcomp.ukernels.attention_decode_parameters import PIECE, Parameters
 from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, clamped, last, times
 from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
-from mxcomp.ukernels.normalised_rows import with_block
+from mxcomp.ukernels.normalised_rows import put_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
 from mxcomp.ukernels.waves import BEYOND, INNER_ROWS, LANES
 
@@ -308,11 +308,11 @@ class _Whole(_Decode):
 
     def _finish(self) -> None:
         """Stores results, of which LDS has all parts."""
-        spec, (out,) = self.spec, self.threads.outs
+        spec = self.spec
         chunks = spec.rows * spec.value_size // _CHUNK
         for chunk, is_there in builder.shared_out(chunks, self.threads.number, spec.threads):
-            out = builder.inserted(out, [0, chunk * _CHUNK], _CHUNK, partial(self._combined, chunk), is_there)
-        self.threads.keep([out])
+            self.threads.put(0, [0, chunk * _CHUNK], _CHUNK, partial(self._combined, chunk), is_there)
+        self.threads.keep()
 
     def _combined(self, chunk: Index) -> ir.Value:
         """Returns elements of a row, from all parts in order."""
@@ -343,15 +343,15 @@ class _Packed(_Whole):
 
     def _finish(self) -> None:
         """Stores blocks, of which each lane of a quad makes a quarter."""
-        spec, outs = self.spec, self.threads.outs
+        spec = self.spec
         chunks = spec.rows * spec.value_size // _CHUNK
         for first in range(0, chunks, spec.threads):
             chunk = (self.threads.number + first).here
             there = chunk if first + spec.threads <= chunks else select(chunk < chunks, chunk, 0).here
             own = builder.words(self._combined(there))
             is_stored = builder.both(chunk < chunks, self.threads.number % _QUAD < 1)
-            outs = with_block(outs, [0], there // _QUAD, own, is_stored, None)
-        self.threads.keep(outs)
+            put_block(self.threads, [0], there // _QUAD, own, is_stored, None)
+        self.threads.keep()
 
 
 def writer(spec: Decode) -> type[_Decode]:

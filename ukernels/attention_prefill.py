@@ -373,16 +373,14 @@ class _Prefill:
         def within(chunk: int) -> list[Index]:
             return [self.part * chunks + chunk, self.group, Index.of(0)]
 
-        def inserted() -> Values:
-            (out,) = self.threads.outs
+        def put() -> None:
             for chunk in range(chunks):
                 share = partial(part, shares, chunk * LANE, LANE)
-                out = builder.inserted(out, [*before, row, *within(chunk)], LANE, share)
-            return [out]
+                self.threads.put(0, [*before, row, *within(chunk)], LANE, share)
 
         if result.bytes > builder.MOST_BYTES or result.is_flat:
-            self.threads.keep(builder.choose(is_there, inserted, self.threads.outs))
-            return
+            self.threads.where(is_there, put)
+            return self.threads.keep()
         beyond = -(-BEYOND // (spec.value_size * result.element_bytes))
         place = [*before, select(is_there, row, beyond), *within(0)]
         self.threads.store([shares], [*[1] * (len(before) + 1), chunks, 1, LANE], place)
@@ -404,7 +402,7 @@ class _Packed(_Prefill):
         return ((self.queries + multiple + -1) // multiple).times(multiple)
 
     def _keep(self, shares: ir.Value) -> None:
-        spec, outs, count = self.spec, self.threads.outs, BLOCK // GROUPS // 2
+        spec, count = self.spec, BLOCK // GROUPS // 2
         (in_row,) = map(Index.of, builder.call(BLOCKS_IN_ROW, [], ir.IndexType.get()))
         heads, query = in_row // spec.blocks, self.first + self.own * ROWS + self.column
         inner_tile = (self.head // heads).times(self.rows // INNER_ROWS) + query // INNER_ROWS
@@ -418,21 +416,19 @@ class _Packed(_Prefill):
             runs = [parts[: count // 2], parts[count // 2 :]]
             whole = [part[group] for run in runs for group in range(GROUPS) for part in run]
             is_there = builder.both(query < self.rows, self.group + first < blocks)
-            outs = self._with(outs, inner_tile.times(in_row), block + first, whole, is_there)
-        self.threads.keep(outs)
+            self._put(inner_tile.times(in_row), block + first, whole, is_there)
+        self.threads.keep()
 
-    def _with(self, outs: Values, inner_tile: Index, block: Index, words: Values, is_there: ir.Value) -> Values:
-        """Returns results with a block of a lane's query; `inner_tile`: the blocks in front of its inner tile's."""
+    def _put(self, inner_tile: Index, block: Index, words: Values, is_there: ir.Value) -> None:
+        """Puts a block of a lane's query; `inner_tile`: the blocks in front of its inner tile's."""
         row, before = self.column % INNER_ROWS, self._before() * -self.spec.blocks
         tile, step, group = block // (STEPS * BLOCKS), block // BLOCKS % STEPS, block % BLOCKS
         place = ((inner_tile + block) * INNER_ROWS + row + before) * CODE_BYTES
         of_scale = (inner_tile + (tile * BLOCKS + group) * STEPS) * INNER_ROWS + row * STEPS + step + before
         code, scale = builder.call(QUANTISE, [builder.from_elements(words)], *quantise_type().results)
-        byte, (elements, scales) = builder.from_elements([scale]), outs
-        return [
-            builder.inserted(elements, [0, 0, select(is_there, place, BEYOND)], CODE_BYTES, lambda: code),
-            builder.inserted(scales, [0, 0, select(is_there, of_scale, BEYOND)], 1, lambda: byte),
-        ]
+        byte = builder.from_elements([scale])
+        self.threads.put(0, [0, 0, select(is_there, place, BEYOND)], CODE_BYTES, code)
+        self.threads.put(1, [0, 0, select(is_there, of_scale, BEYOND)], 1, byte)
 
 
 def _weighted(values: Sequence[ir.Value], weights: Sequence[ir.Value]) -> ir.Value:

@@ -145,33 +145,31 @@ class Quantisers(standing.Plain):
         return [build.tensor_type([self.workgroups, share], "i8") for share in shares]
 
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
+        """Writes what a workgroup does: puts its unit, of whichever operand it is, into that one's results."""
         buffers = [builder.whole_buffer(each) for each in given[: len(self.operands)]]
-        threads.keep(self._by_operand(workgroup, threads.number, buffers, threads.outs))
-
-    def _by_operand(self, workgroup: Index, thread: Index, buffers: Values, outs: Values) -> Values:
-        """Returns results with the unit of a workgroup, of whichever operand it is."""
-        outs, first = list(outs), 0
+        first = 0
         for number, own in enumerate(self.operands):
-            pair, behind = slice(2 * number, 2 * number + 2), first + own.workgroups
-            base = [workgroup * -ir.RankedTensorType(out.type).shape[1] for out in outs[pair]]
-            unit = _Unit(own, number, workgroup + -first, buffers[number], base)
-            is_own = both(workgroup >= first, workgroup < behind)
-            outs[pair] = builder.choose(is_own, partial(unit.stored, thread, outs[pair]), outs[pair])
+            behind = first + own.workgroups
+            unit = _Unit(own, number, workgroup + -first, workgroup, buffers[number], threads)
+            threads.where(both(workgroup >= first, workgroup < behind), unit.put, unit.results)
             first = behind
-        return outs
+        threads.keep()
 
 
 class _Unit:
-    """Writes what a workgroup does for a unit of an operand.
+    """Writes what a workgroup does for a unit of an operand, whose elements and scales are two results."""
 
-    `base` is where the results lie whose part the workgroup is given, relative to that part.
-    """
+    def __init__(
+        self, spec: Quantised, number: int, unit: Index, workgroup: Index, buffer: ir.Value, threads: Threads
+    ) -> None:
+        self.spec, self.number, self.unit, self.buffer, self.threads = spec, number, unit, buffer, threads
+        self.results = slice(2 * number, 2 * number + 2)
+        shares = [ir.RankedTensorType(out.type).shape[1] for out in threads.outs[self.results]]
+        self.base = [workgroup * -share for share in shares]
+        """Where the results lie whose part the workgroup is given, relative to that part."""
 
-    def __init__(self, spec: Quantised, number: int, unit: Index, buffer: ir.Value, base: Sequence[Index]) -> None:
-        self.spec, self.number, self.unit, self.buffer, self.base = spec, number, unit, buffer, base
-
-    def stored(self, thread: Index, outs: Values) -> Values:
-        """Returns elements and scales with a thread's blocks."""
+    def put(self) -> None:
+        """Puts a thread's blocks into elements and scales."""
         (rows, blocks), (along_rows, along_blocks) = self.spec.unit, self.spec.units
         self.unit = self.unit.here
         self.head = (self.unit // (along_rows * along_blocks)).here
@@ -179,10 +177,9 @@ class _Unit:
         self.block = (self.unit % along_blocks * blocks).here
         items = rows // self.spec.columns * blocks
         for first in range(0, items, _THREADS):
-            item = (thread + first).here
-            stored = partial(self._with, *self._place(item), outs)
-            outs = stored() if items - first >= _THREADS else builder.choose(item < items, stored, outs)
-        return outs
+            item = (self.threads.number + first).here
+            put = partial(self._put, *self._place(item))
+            put() if items - first >= _THREADS else self.threads.where(item < items, put, self.results)
 
     def _place(self, item: Index) -> tuple[Index, Index]:
         """Returns the first row, and the block, of a thread: those of a wave are neighbours in memory."""
@@ -192,8 +189,8 @@ class _Unit:
         line = _LINE * 8 // (self.spec.bits * columns)
         return (item // (line * blocks) * line + item % line) * columns, item // line % blocks
 
-    def _with(self, row: Index, block: Index, outs: Values) -> Values:
-        """Returns results with the blocks of a lane, the first of which is that of this row of the unit."""
+    def _put(self, row: Index, block: Index) -> None:
+        """Puts the blocks of a lane, the first of which is that of this row of the unit."""
         spec = self.spec
         here, along = (self.head * spec.rows + self.row + row).here, (self.block + block).here
         bounds = (self.row + row, spec.rows, spec.unit[0]), (along, spec.blocks, spec.unit[1])
@@ -202,13 +199,17 @@ class _Unit:
         for column, words in enumerate(self._load(here, along, inside)):
             made, scale = quantised(spec.format, words, f"{QUANTISE}{self.number}")
             place = stored + column * spec.blocks
-            put = partial(_put, outs[0], self.base[0] + place * spec.lane_bytes, made, is_stored)
+            of_scale, is_kept = place, is_stored
             if spec.neighbours:
                 of_unit = block * spec.unit[0] + self._in_order((row + column).here)
-                outs = [put(), _put(outs[1], self.base[1] + self.unit * math.prod(spec.unit) + of_unit, scale)]
-            else:
-                outs = [put(), _put(outs[1], self.base[1] + place, scale, is_stored)]
-        return outs
+                of_scale, is_kept = self.unit * math.prod(spec.unit) + of_unit, None
+            self._put_bytes(0, place * spec.lane_bytes, made, is_stored)
+            self._put_bytes(1, of_scale, builder.from_elements([scale]), is_kept)
+
+    def _put_bytes(self, of_pair: int, at: Index, value: ir.Value, condition: ir.Value | None) -> None:
+        (size,) = ir.VectorType(value.type).shape
+        place = [0, self.base[of_pair] + at]
+        self.threads.put(2 * self.number + of_pair, place, size, value, condition)
 
     def _in_order(self, row: Index) -> Index:
         """Returns the place of a row of a unit in the order of `row_order`: groups and rows of each, then fragments."""
@@ -238,10 +239,3 @@ class _Unit:
             columns = range(spec.columns)
             of_loads = [builder.from_elements([builder.element(each, i) for each in of_loads]) for i in columns]
         return [builder.words(each) for each in of_loads]
-
-
-def _put(out: ir.Value, at: Index, value: ir.Value, condition: ir.Value | None = None) -> ir.Value:
-    """Returns a result with bytes from a place on."""
-    stored = value if isinstance(value.type, ir.VectorType) else builder.from_elements([value])
-    size = ir.VectorType(stored.type).shape[0]
-    return builder.inserted(out, [0, at], size, lambda: stored, condition)

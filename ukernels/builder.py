@@ -462,14 +462,51 @@ def threads(count: int, *results: ir.RankedTensorType, inits: Values | None = No
 
 
 class Threads:
+    """A thread's number and its results: it stores a part of each, or puts pieces into them, and then keeps them."""
+
     def __init__(self, number: Index, outs: Values, results: Values) -> None:
         self.number, self.outs, self.results = number, outs, results
+        self._made = list(outs)
 
-    def keep(self, values: Values) -> None:
-        """Stores results in which each thread has inserted its own parts."""
+    def put(
+        self, result: int, at: Sequence[Index | int], size: int, value: ir.Value | Callable[[], ir.Value],
+        condition: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Puts so many elements, a vector, into a result from a place on; where a condition holds, if there is one."""
+        shape, place = [*(1 for _ in at[1:]), size], [each.value if isinstance(each, Index) else each for each in at]
+        out = self._made[result]
+        before = build.sliced(out, place, shape)
+
+        def made() -> Values:
+            return [written(value if isinstance(value, ir.Value) else value(), shape, before)]
+
+        (after,) = made() if condition is None else choose(condition, made, [before])
+        self._made[result] = build.inserted(after, out, place, shape)
+
+    def where(self, condition: ir.Value, put: Callable[[], None], results: slice = slice(None)) -> None:
+        """Executes what puts pieces into some results only in waves in which a condition holds."""
+
+        def made() -> Values:
+            put()
+            return self._made[results]
+
+        self._made[results] = choose(condition, made, self._made[results])
+
+    def each(self, count: Index, put: Callable[[Index], None], step: int, start: Index, results: slice) -> None:
+        """Executes what puts pieces into some results for each number below `count`."""
+
+        def made(number: Index, before: Values) -> list[Values]:
+            self._made[results] = before
+            put(number)
+            return [self._made[results]]
+
+        (self._made[results],) = loop(count, made, self._made[results], start=start, step=step)
+
+    def keep(self) -> None:
+        """Stores results with the pieces that each thread has put into them."""
         sizes = [build.dynamic_sizes(out) for out in self.outs]
         with ir.InsertionPoint(scf.InParallelOp().block):
-            for value, dynamic, out in zip(values, sizes, self.outs, strict=True):
+            for value, dynamic, out in zip(self._made, sizes, self.outs, strict=True):
                 shape = list(ir.RankedTensorType(out.type).shape)
                 zeros, ones = [0] * len(shape), [1] * len(shape)
                 tensor.ParallelInsertSliceOp(value, out, [], dynamic, [], zeros, shape, ones)
@@ -500,24 +537,6 @@ class Threads:
             for (value, shape, place), dynamic, out in zip(stored, offsets, self.outs, strict=True):
                 static = [build.DYNAMIC if isinstance(each, Index) else each for each in place]
                 tensor.ParallelInsertSliceOp(value, out, dynamic, [], [], static, list(shape), [1] * len(shape))
-
-
-def inserted(
-    out: ir.Value,
-    at: Sequence[Index | int],
-    size: int,
-    value: Callable[[], ir.Value],
-    condition: ir.Value | None = None,
-) -> ir.Value:
-    """Returns a tensor with a vector of so many elements from a place on, where a condition holds, if there is one."""
-    shape, place = [*(1 for _ in at[1:]), size], [each.value if isinstance(each, Index) else each for each in at]
-    before = build.sliced(out, place, shape)
-
-    def made() -> Values:
-        return [written(value(), shape, before)]
-
-    (after,) = made() if condition is None else choose(condition, made, [before])
-    return build.inserted(after, out, place, shape)
 
 
 def collapsed(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:

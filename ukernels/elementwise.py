@@ -103,17 +103,15 @@ class Elementwise(standing.Kernel):
 
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         buffers = [builder.whole_buffer(each) for each in given[: len(self.taken)]]
-        of_workgroup, first, outs = self._of_workgroup(workgroup), 0, Values()
+        of_workgroup, first = self._of_workgroup(workgroup), 0
         for number, (share, count) in enumerate(zip(self.shares, self.counts, strict=True)):
-            out, start = threads.outs[number], threads.number + -first
             for turn in range(-(-count // share)):
                 end = min(share, count - turn * share)
                 is_own = builder.both(threads.number >= first, threads.number < first + end)
-                item = select(is_own, start, 0) + turn * share
-                out = self._stored(number, out, item.here, of_workgroup, buffers, is_own)
-            outs.append(out)
+                item = select(is_own, threads.number + -first, 0) + turn * share
+                self._put(threads, number, item.here, of_workgroup, buffers, is_own)
             first += share
-        threads.keep(outs)
+        threads.keep()
 
     def _of_workgroup(self, workgroup: Index) -> dict[int, Index]:
         found = dict[int, Index]()
@@ -124,10 +122,11 @@ class Elementwise(standing.Kernel):
             workgroup = workgroup if is_outermost else workgroup // size
         return found
 
-    def _stored(
-        self, number: int, out: ir.Value, item: Index, of_workgroup: dict[int, Index], buffers: Values, is_own: ir.Value
-    ) -> ir.Value:
-        """Returns a result with a piece of a workgroup's part."""
+    def _put(
+        self, threads: Threads, number: int, item: Index, of_workgroup: dict[int, Index], buffers: Values,
+        is_own: ir.Value,
+    ) -> None:  # fmt: skip
+        """Puts a piece of a workgroup's part into a result."""
         *outer, last = self.parts[number]
         row, column = item // (last // self.width), (item % (last // self.width) * self.width).here
         inside: list[Index] = []
@@ -139,7 +138,7 @@ class Elementwise(standing.Kernel):
         if self.rows is not None and number < self.in_place:
             at, is_here = self._of_cache(self.rows, place, self.made[number].shape, buffers[-1])
             is_own = builder.both(is_own, is_here)
-        return builder.inserted(out, at, self.width, partial(self.pieces[number], buffers, place), is_own)
+        threads.put(number, at, self.width, partial(self.pieces[number], buffers, place), is_own)
 
     @staticmethod
     def _of_cache(

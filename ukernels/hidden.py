@@ -25,7 +25,7 @@ from mxcomp.mlir import build
 from mxcomp.target import Target
 from mxcomp.ukernels import builder, dual_packed, family, split_k, standing
 from mxcomp.ukernels.brought import ACTIVATE, quantised
-from mxcomp.ukernels.builder import Index, Values, select
+from mxcomp.ukernels.builder import Index, Threads, Values, select
 from mxcomp.ukernels.dual_packed import BOTH, DualPacked
 from mxcomp.ukernels.softmax import swapped
 from mxcomp.ukernels.waves import BLOCK, BLOCKS, INNER_ROWS, LANES, MFMA, STEPS, VALUES, in_columns, inner_tiled_layout
@@ -125,7 +125,7 @@ class Hidden(standing.Plain):
     def llvm_func_attrs(self) -> Mapping[str, str]:
         return self.instance.tile.llvm_func_attrs
 
-    def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         kernel = self.instance.kernel(self.instance, self.target)
         sizes = self._sizes
         in_row = sizes["k_tile"] * sizes["step"] * sizes["part"]
@@ -134,7 +134,8 @@ class Hidden(standing.Plain):
         there = column if in_row == columns else select(column < columns, column, 0).here
         tiles = [row, row, *[there] * (len(self.inputs) - 2)]
         operands = [_tile(*each) for each in zip(given[: len(tiles)], self._shapes, tiles, strict=True)]
-        threads.keep(kernel.hidden(self, operands, threads, column * sizes["block"]))
+        kernel.put(self, operands, threads, column * sizes["block"])
+        threads.keep()
 
     # What kernels call.
 
@@ -143,18 +144,16 @@ class Hidden(standing.Plain):
         words = ir.VectorType.get([PART * self.bits // _WORD_BITS], builder.i32_type())
         return builder.call(ACTIVATE, [gates, ups], words)[0]
 
-    def stored(
-        self, outs: Values, at: Mapping[str, Index | int], words: Values, is_there: ir.Value, is_stored: ir.Value | None
-    ) -> Values:
-        """Returns results with a lane's block of hidden activations, or with zeros where it is not there."""
+    def put(
+        self, threads: Threads, at: Mapping[str, Index | int], words: Values, is_there: ir.Value,
+        is_stored: ir.Value | None = None,
+    ) -> None:  # fmt: skip
+        """Puts a lane's block of hidden activations into results, or zeros where it is not there."""
         code, scale = (builder.masked(is_there, each) for each in quantised(self.element, builder.from_elements(words)))
-        elements, scales = outs
         for half in range(self._halves):
             piece = partial(builder.part, code, half * _PIECE, _PIECE)
-            place = _place(0, {**at, "half": half})
-            elements = builder.inserted(elements, place, _PIECE, piece, is_stored)
-        byte = builder.from_elements([scale])
-        return [elements, builder.inserted(scales, _place(1, at), 1, lambda: byte, is_stored)]
+            threads.put(0, _place(0, {**at, "half": half}), _PIECE, piece, is_stored)
+        threads.put(1, _place(1, at), 1, builder.from_elements([scale]), is_stored)
 
 
 _LOOPS = "tile", "k_tile", "step", "part"
@@ -200,8 +199,8 @@ class FewRows(split_k.Stream):
 
     results = len(BOTH)
 
-    def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
-        """Returns results with a workgroup's part, from a block on. A wave has a block of each row of an inner tile."""
+    def put(self, spec: Hidden, operands: Values, threads: Threads, block: Index) -> None:
+        """Puts a workgroup's part into results, from a block on. A wave has a block of each row of an inner tile."""
         self._open(*operands, *threads.outs)
         self._distribute(threads.number)
         acc = self._main_loop(*self._prologue())
@@ -213,15 +212,15 @@ class FewRows(split_k.Stream):
         group, row = (self.lane // INNER_ROWS).here, (self.lane % INNER_ROWS).here
         fragment = inner_tile * inner_n + own * _INNER_TILES + group // 2
 
-        def stored() -> Values:
+        def put() -> None:
             lanes = [row + (group % 2 * 2 + i) * INNER_ROWS for i in range(PART // VALUES)]
             sums = self._added(lambda wave: [self._place(wave, fragment, lane) for lane in lanes], VALUES)
             gates, ups = (builder.joined(sums[i : i + len(lanes)]) for i in range(0, len(sums), len(lanes)))
             words = whole_blocks([spec.activated(gates, ups)] * BLOCKS)
             at = {"inner_tile": inner_tile, "block": own, "row": row}
-            return spec.stored(threads.outs, at, words, block + own < spec.blocks, group < 1)
+            spec.put(threads, at, words, block + own < spec.blocks, group < 1)
 
-        return builder.choose(self.wave < inner_m * count, stored, threads.outs)
+        threads.where(self.wave < inner_m * count, put)
 
 
 def _few_rows(plain: family.Instance) -> Instance | None:
@@ -239,13 +238,13 @@ def _few_rows(plain: family.Instance) -> Instance | None:
 class ManyRows(DualPacked):
     """Writes the kernel of an instance: `DualPacked`, in which a lane has eight columns of each of a wave's rows."""
 
-    def hidden(self, spec: Hidden, operands: Values, threads: builder.Threads, block: Index) -> Values:
-        """Returns results with a workgroup's part, from a block on. A lane gets blocks of one in four fragments."""
+    def put(self, spec: Hidden, operands: Values, threads: Threads, block: Index) -> None:
+        """Puts a workgroup's part into results, from a block on. A lane gets blocks of one in four fragments."""
         self._open(*operands, *threads.outs)
         self._distribute(threads.number)
         acc = self._main_loop(*self._prologue())
         builder.wait_groups(0)
-        outs, (group, row), count = threads.outs, self.lane_place, self.columns // len(BOTH)
+        (group, row), count = self.lane_place, self.columns // len(BOTH)
         for of_wave, first in product(range(0, count, _INNER_TILES), range(0, self.rows, BLOCKS)):
             own = (self.column + of_wave) // _INNER_TILES
             parts = [
@@ -253,8 +252,7 @@ class ManyRows(DualPacked):
                 for inner_tile in range(first, first + BLOCKS)
             ]
             at = {"inner_tile": self.row + first + group, "block": own, "row": row}
-            outs = spec.stored(outs, at, whole_blocks(parts), block + own < spec.blocks, None)
-        return outs
+            spec.put(threads, at, whole_blocks(parts), block + own < spec.blocks)
 
     def _eight(self, acc: Values, inner_tile: int, column: int) -> ir.Value:
         """Returns what a lane has of two fragments that are joined."""

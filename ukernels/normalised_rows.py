@@ -14,7 +14,7 @@ from iree.compiler import ir
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.brought import CODE_BYTES, NORMALISE, QUANTISE, SUM, quantise_type
-from mxcomp.ukernels.builder import Index, Values, select
+from mxcomp.ukernels.builder import Index, Threads, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, MOST_THREADS, STEPS
 
@@ -76,19 +76,20 @@ class NormalisedRows(standing.Plain):
     def results(self) -> list[ir.RankedTensorType]:
         return row_types([self.inner_tiles] * (len(self.along) - 1), self.tiles * STEPS * BLOCKS, INNER_ROWS)
 
-    def write(self, workgroup: Index, given: Values, threads: builder.Threads) -> None:
+    def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         of_row = self.blocks * self.words[0]
         count = Index.of(build.dim(given[0], 0)) // of_row if self.rows is None else self.rows
         buffers = [builder.whole_buffer(each) for each in given[: len(self.inputs)]]
         sums = [builder.lds(self.threads // LANES, "f32") for _ in range(self.sums)]
-        threads.keep(_Row(self, workgroup, workgroup < count, threads.number, buffers, sums).stored(threads.outs))
+        _Row(self, workgroup, workgroup < count, threads, buffers, sums).write()
+        threads.keep()
 
 
 class _Row:
     def __init__(
-        self, spec: NormalisedRows, row: Index, is_row: ir.Value, thread: Index, buffers: Values, sums: Values
+        self, spec: NormalisedRows, row: Index, is_row: ir.Value, threads: Threads, buffers: Values, sums: Values
     ) -> None:
-        self.spec, self.buffers, self.sums = spec, buffers, sums
+        self.spec, self.threads, self.buffers, self.sums, thread = spec, threads, buffers, sums, threads.number
         self.row, self.is_row = select(is_row, row, 0), is_row
         self.wave, self.lane = (thread // LANES).here, (thread % LANES).here
         self.quarter, first = thread % _PARTS, (thread // _PARTS).here
@@ -106,14 +107,15 @@ class _Row:
             found.append(builder.joined([builder.load(buffer, [there + i], _LOAD) for i in range(0, quarter, _LOAD)]))
         return found
 
-    def stored(self, outs: Values) -> Values:
+    def write(self) -> None:
         totals: Values = []
         for stage, parts in enumerate(self.sums):
             totals.append(self._total(stage, parts, totals))
-        elements, scales = outs
+        inner_tile = [0] * (len(self.spec.along) - 1)
         for block, words in zip(self.blocks, self.words, strict=True):
-            elements, scales = self._with(block, words, totals, elements, scales)
-        return [elements, scales]
+            (own,) = builder.call(NORMALISE, [*words, *totals], words[0].type)
+            is_there = builder.both(block < self.spec.blocks, self.is_row)
+            put_block(self.threads, inner_tile, block, own, self.quarter < 1, is_there)
 
     def _total(self, stage: int, parts: ir.Value, totals: Values) -> ir.Value:
         """Returns a sum of the row: what each lane has, then each wave."""
@@ -129,18 +131,12 @@ class _Row:
         mine = builder.element(builder.read_lds(parts, select(is_wave, self.lane, 0), 1), 0)
         return of_wave(builder.masked(is_wave, mine), added)
 
-    def _with(self, block: Index, words: Values, totals: Values, elements: ir.Value, scales: ir.Value) -> Values:
-        """Returns results with a block, zeros where there is none."""
-        (own,) = builder.call(NORMALISE, [*words, *totals], words[0].type)
-        is_there = builder.both(block < self.spec.blocks, self.is_row)
-        inner_tile = [0] * (len(self.spec.along) - 1)
-        return with_block([elements, scales], inner_tile, block, own, self.quarter < 1, is_there)
 
-
-def with_block(
-    outs: Values, inner_tile: Sequence[int], block: Index, own: ir.Value, is_stored: ir.Value, is_there: ir.Value | None
-) -> Values:
-    """Returns packed elements and scales of a row with a block, of which each lane of a quad has a quarter.
+def put_block(
+    threads: Threads, inner_tile: Sequence[int], block: Index, own: ir.Value, is_stored: ir.Value,
+    is_there: ir.Value | None,
+) -> None:  # fmt: skip
+    """Puts a block into packed elements and scales of a row, of which each lane of a quad has a quarter.
 
     One of them stores it; zeros where it is not there.
     """
@@ -150,8 +146,5 @@ def with_block(
         code, scale = builder.masked(is_there, code), builder.masked(is_there, scale)
     byte = builder.from_elements([scale])
     step, group, tile = block // BLOCKS % STEPS, block % BLOCKS, block // (STEPS * BLOCKS)
-    elements, scales = outs
-    return [
-        builder.inserted(elements, [*inner_tile, block, 0, 0], CODE_BYTES, lambda: code, is_stored),
-        builder.inserted(scales, [*inner_tile, tile * BLOCKS + group, 0, step], 1, lambda: byte, is_stored),
-    ]
+    threads.put(0, [*inner_tile, block, 0, 0], CODE_BYTES, code, is_stored)
+    threads.put(1, [*inner_tile, tile * BLOCKS + group, 0, step], 1, byte, is_stored)

@@ -14,7 +14,7 @@ from iree.compiler import ir
 
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder
-from mxcomp.ukernels.builder import Index, Values
+from mxcomp.ukernels.builder import Index, Threads, Values
 from mxcomp.ukernels.rows import Row, Rows
 from mxcomp.ukernels.waves import LANES, MOST_THREADS
 
@@ -62,24 +62,22 @@ class RotatedRows(Rows):
     def along(self) -> list[tuple[int, ...]]:
         return [*super().along, (0,)]
 
-    def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
+    def _put(self, threads: Threads, workgroup: Index, buffers: Values) -> None:
         *taken, table = buffers
-        *caches, other = outs
         *rows, of_other = self.elements
-        other = self._with(other, [0], self.other, thread, partial(of_other, taken), workgroup * self.other)
+        self._put_elements(threads, self.in_place, [0], self.other, partial(of_other, taken), workgroup * self.other)
         if self.format:
-            return [*self._quantised(thread, workgroup, taken, table, caches), other]
+            return self._put_quantised(threads, workgroup, taken, table)
         (at, is_here), first = self.row_at(table, workgroup), workgroup * self.size
         for number, row in enumerate(rows):
-            caches[number] = self._with(caches[number], at, self.size, thread, partial(row, taken), first, is_here)
-        return [*caches, other]
+            self._put_elements(threads, number, at, self.size, partial(row, taken), first, is_here)
 
-    def _quantised(self, thread: Index, workgroup: Index, taken: Values, table: ir.Value, caches: Values) -> Values:
-        """Returns caches with blocks that a thread quantises of rows in LDS, which all threads have computed.
+    def _put_quantised(self, threads: Threads, workgroup: Index, taken: Values, table: ir.Value) -> None:
+        """Puts blocks into caches that a thread quantises of rows in LDS, which all threads have computed.
 
         Each wave has blocks of one of the rows.
         """
-        new = [builder.lds(self.size, self.element) for _ in range(self.caches)]
+        new, thread = [builder.lds(self.size, self.element) for _ in range(self.caches)], threads.number
         for row, to in zip(self.elements, new, strict=False):
             for first in range(0, self.size, self.threads):
                 item = (thread + first).here
@@ -87,26 +85,22 @@ class RotatedRows(Rows):
                     value = row(taken, workgroup * self.size + item)
                     builder.write_lds(builder.from_elements([value]), to, item)
         builder.lds_barrier()
-        made, count = Values(), len(self.stored)
 
         def piece(item: Index) -> Row:
             return workgroup, Index.of(0), [item * self.piece]
 
         for number, row in enumerate(new):
             turned = (thread + (self.threads - number * LANES)) % self.threads
-            own = caches[number * count :][:count]
-            made += self._with_pieces(turned, 1, piece, [row], table, own, _ALIGNMENT)
-        return made
+            self._put_pieces(threads, turned, 1, piece, [row], table, number * len(self.stored), _ALIGNMENT)
 
-    def _with(
-        self, out: ir.Value, at: Sequence[Index | int], size: int, thread: Index,
+    def _put_elements(
+        self, threads: Threads, result: int, at: Sequence[Index | int], size: int,
         element: Callable[[Index], ir.Value], first: Index, condition: ir.Value | None = None,
-    ) -> ir.Value:  # fmt: skip
-        """Returns a result with a thread's elements, of so many, from a place on, if a condition holds."""
-        for item, is_there in builder.shared_out(size, thread, self.threads):
+    ) -> None:  # fmt: skip
+        """Puts a thread's elements, of so many, into a result from a place on, if a condition holds."""
+        for item, is_there in builder.shared_out(size, threads.number, self.threads):
             holds = builder.all_of([is_there, condition])
-            out = builder.inserted(out, [*at, item], 1, partial(_vector, element, first + item), holds)
-        return out
+            threads.put(result, [*at, item], 1, partial(_vector, element, first + item), holds)
 
 
 def _vector(element: Callable[[Index], ir.Value], number: Index) -> ir.Value:

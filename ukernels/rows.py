@@ -130,10 +130,11 @@ class Rows(standing.Kernel):
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         operands = given[: len(self.inputs)]
         buffers = [builder.whole_buffer(each, [None] * (each.type.rank - 1) + [1]) for each in operands]
-        threads.keep(self._by_thread(threads.number, workgroup, buffers, threads.outs))
+        self._put(threads, workgroup, buffers)
+        threads.keep()
 
-    def _by_thread(self, thread: Index, workgroup: Index, buffers: Values, outs: Values) -> Values:
-        """Returns caches with a thread's pieces of rows."""
+    def _put(self, threads: Threads, workgroup: Index, buffers: Values) -> None:
+        """Puts a thread's pieces of rows into caches."""
         *new, table = buffers
         count, lanes = self.own // self.size, self.size // self.piece
 
@@ -144,32 +145,31 @@ class Rows(standing.Kernel):
             group = (item // lanes).here
             return group, workgroup, [*[group] * self.shared, Index.of(0), item % lanes * self.piece]
 
-        return self._with_pieces(thread, count, row, new, table, outs)
+        self._put_pieces(threads, threads.number, count, row, new, table)
 
-    def _with_pieces(
-        self, thread: Index, count: int, row: Callable[[Index], Row], new: Values, table: ir.Value, outs: Values,
-        alignment: int | None = None,
-    ) -> Values:  # fmt: skip
-        """Returns caches with a thread's pieces of so many rows; `row` says which one a piece is of."""
+    def _put_pieces(
+        self, threads: Threads, thread: Index, count: int, row: Callable[[Index], Row], new: Values, table: ir.Value,
+        first: int = 0, alignment: int | None = None,
+    ) -> None:  # fmt: skip
+        """Puts a thread's pieces of so many rows into caches from one on; `row` says which one a piece is of."""
         lanes = self.size // self.piece
         widths = [size // lanes for size, _ in self.stored] * len(new)
+        caches = slice(first, first + len(widths))
 
-        def put(item: Index, caches: Values) -> list[Values]:
+        def put(item: Index) -> None:
             group, number, start = row(item)
             group, piece = group.here, item % lanes
             at, is_here = self.row_at(table, group, number)
             values = [load for each in new for load in self.made(each, start, alignment)]
 
-            def stored(cache: ir.Value, width: int, value: ir.Value) -> ir.Value:
-                return builder.inserted(cache, [*at, piece * width], width, lambda: value)
+            def put_here() -> None:
+                pairs = zip(widths, [load() for load in values], strict=True)
+                for number, (width, value) in enumerate(pairs, first):
+                    threads.put(number, [*at, piece * width], width, value)
 
-            def written() -> Values:
-                return [stored(*each) for each in zip(caches, widths, [load() for load in values], strict=True)]
+            threads.where(is_here, put_here, caches)
 
-            return [builder.choose(is_here, written, caches)]
-
-        (made,) = builder.loop(Index.of(count * lanes), put, outs, start=thread, step=self.threads)
-        return made
+        threads.each(Index.of(count * lanes), put, self.threads, thread, caches)
 
     def row_at(self, table: ir.Value, group: Index, row: Index | int = 0) -> tuple[list[Index | int], ir.Value]:
         """Returns the place of a row in a cache, and whether it is one of it."""

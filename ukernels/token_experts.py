@@ -245,10 +245,9 @@ class GateUp(_Experts):
         chosen = expert + inner_tile * UNITS
         sums = kernel.products(x, weights, self.weights.window(expert), chosen, threads.number)
         products = _Products(sums, [], inner_tile * _COLUMNS, kernel.waves, _COLUMNS, is_one=True)
-        (out,) = threads.outs
         at: list[Index | int] = [0, (own // _PIECE).here, 0, (own % _PIECE).here]
-        stored = partial(_element, loads, place, products)
-        threads.keep([builder.inserted(out, at, 1, stored, threads.number < _HIDDEN)])
+        threads.put(0, at, 1, partial(_element, loads, place, products), threads.number < _HIDDEN)
+        threads.keep()
 
 
 @dataclass(frozen=True)
@@ -342,9 +341,8 @@ class Down(_Experts):
         acc = self._multiplied(rhs, lhs, part, parts)
         sums = _exchange(acc, wave, lane, INNER_ROWS, self.threads // LANES)
         products = _Products(sums, [], first, self.waves, INNER_ROWS)
-        (out,) = threads.outs
-        stored = partial(_element, loads, place, products)
-        threads.keep([builder.inserted(out, [0, lane.here], 1, stored, thread < INNER_ROWS)])
+        threads.put(0, [0, lane.here], 1, partial(_element, loads, place, products), thread < INNER_ROWS)
+        threads.keep()
 
     @property
     def _padded(self) -> int:
