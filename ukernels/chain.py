@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import TypeAlias
 
 from iree.compiler import ir
 from iree.compiler.dialects import memref
@@ -158,16 +159,20 @@ class Memory:
         return memref.LoadOp(self.buffer, [at.value]).result
 
 
-class Elements(composing.Elements):
-    """Elements of a chain in one body, from what is kept."""
+Load: TypeAlias = Callable[[Sequence[ir.Value]], ir.Value]
+"""Returns the element of a tensor at a place."""
 
-    def __init__(self, kept: Mapping[ir.Value, Memory]) -> None:
+
+class Elements(composing.Elements):
+    """Elements of a chain in one body, from tensors that are kept."""
+
+    def __init__(self, kept: Mapping[ir.Value, Load]) -> None:
         super().__init__()
         self.kept = kept
 
     def _built(self, value: ir.Value, place: Sequence[ir.Value]) -> ir.Value:
         if value in self.kept:
-            return self.kept[value].load(place)
+            return self.kept[value](place)
         op = graph.producer(value)
         assert op is not None
         number = list(op.results).index(value)
@@ -242,7 +247,7 @@ class Writing:
     def __init__(self, chain: Chain, given: Values, thread: Index, threads: int) -> None:
         self.chain, self.thread, self.threads = chain, thread, threads
         self.given = [builder.whole_buffer(each) for each in given[: len(chain.operands)]]
-        self.kept: dict[ir.Value, Memory] = {}
+        self.kept: dict[ir.Value, Load] = {}
 
     def write(self, threads: Threads) -> None:
         self._compute()
@@ -264,7 +269,7 @@ class Writing:
         for value, source in zip(self.chain.operands, self.given, strict=True):
             memory = self._memory(value)
             self._each(size(value), partial(_loaded, source), [memory])
-            self.kept[value] = memory
+            self.kept[value] = memory.load
         builder.lds_barrier()
         for stage in self.chain.stages:
             for op in stage:
@@ -278,7 +283,7 @@ class Writing:
     def _keep(self, op: ir.Operation) -> None:
         values = operations.read_results(op)
         memory = [self._memory(value) for value in values]
-        self.kept |= dict(zip(values, memory, strict=True))
+        self.kept |= {value: each.load for value, each in zip(values, memory, strict=True)}
         if op in self.chain.chosen:
             return self._choose(self.chain.chosen[op], memory[0])
         sizes, numbers = memory[0].sizes, [list(op.results).index(value) for value in values]

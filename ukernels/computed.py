@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from iree.compiler import ir
 from iree.compiler.dialects import scf
@@ -16,7 +17,7 @@ from iree.compiler.dialects import scf
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import steps_reduced
 from mxcomp.ukernels import builder, chain_operations
-from mxcomp.ukernels.chain import Elements, Memory
+from mxcomp.ukernels.chain import Elements, Load, Memory
 
 MOST_REDUCED = 16
 """The most steps of a reduction, which are written one behind the other."""
@@ -121,39 +122,20 @@ class Loads:
         self._values = builder.either(condition, kinds, lambda: self._loaded(place), lambda: none)
 
     def _loaded(self, place: Sequence[ir.Value]) -> list[ir.Value]:
-        zero, values = _Zero(builder.constant_zeros(ir.F32Type.get()), []), list[ir.Value]()
-        kept = {each: _Loaded(*of, values, True) for each, of in self._others}
-        Elements(kept | {self.computed.product: zero}).at(self.computed.value, place)
+        zero, values = builder.constant_zeros(ir.F32Type.get()), list[ir.Value]()
+
+        def load(memory: Memory, at: Sequence[ir.Value]) -> ir.Value:
+            values.append(memory.load(at))
+            return values[-1]
+
+        kept: dict[ir.Value, Load] = {self.computed.product: lambda _: zero}
+        for each, buffer in zip(self.computed.others, self.memory, strict=True):
+            kept[each] = partial(load, Memory(buffer, [size or 1 for size in build.static_sizes(each)]))
+        Elements(kept).at(self.computed.value, place)
         return values
 
-    def element(self, place: Sequence[ir.Value], products: Memory) -> ir.Value:
-        """Returns the element at the same place."""
-        values = self._values[::-1]
-        kept = {each: _Loaded(*of, values, False) for each, of in self._others}
+    def element(self, place: Sequence[ir.Value], products: Load) -> ir.Value:
+        """Returns the element at the same place, from what was loaded, in the same order."""
+        values = iter(self._values)
+        kept = dict.fromkeys(self.computed.others, lambda _: next(values))
         return Elements(kept | {self.computed.product: products}).at(self.computed.value, place)
-
-    @property
-    def _others(self) -> list[tuple[ir.Value, tuple[ir.Value, Sequence[int]]]]:
-        pairs = zip(self.computed.others, self.memory, strict=True)
-        return [(each, (buffer, [size or 1 for size in build.static_sizes(each)])) for each, buffer in pairs]
-
-
-@dataclass(frozen=True)
-class _Loaded(Memory):
-    """A tensor whose elements are put among `values` as they are loaded, or taken from these, last to first."""
-
-    values: list[ir.Value]
-    is_first: bool
-
-    def load(self, place: Sequence[ir.Value]) -> ir.Value:
-        if not self.is_first:
-            return self.values.pop()
-        self.values.append(super().load(place))
-        return self.values[-1]
-
-
-class _Zero(Memory):
-    """The product, where nothing but loads is kept of what is computed of it."""
-
-    def load(self, place: Sequence[ir.Value]) -> ir.Value:
-        return self.buffer

@@ -26,7 +26,7 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, once, split_k, standing
 from mxcomp.ukernels.brought import quantised
 from mxcomp.ukernels.builder import Index, Values, Window, sched_barrier, select, when
-from mxcomp.ukernels.chain import Memory
+from mxcomp.ukernels.chain import Load
 from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.computed import Computed, Loads
 from mxcomp.ukernels.softmax import added
@@ -168,12 +168,6 @@ def _exchange(acc: Values, wave: Index, lane: Index, columns: int, waves: int) -
     return sums
 
 
-def _total(sums: ir.Value, first: Index, distance: int, count: int) -> ir.Value:
-    """Returns the sum of what so many waves have, in their order."""
-    parts = [builder.read_lds(sums, first + number * distance, 1) for number in range(count)]
-    return builder.element(reduce(added, parts), 0)
-
-
 # Gate and up
 
 
@@ -244,32 +238,25 @@ class GateUp(_Experts):
         expert, weights = self.weights.first(ids, number), self.weights.opened([elements, scales])
         chosen = expert + inner_tile * UNITS
         sums = kernel.products(x, weights, self.weights.window(expert), chosen, threads.number)
-        products = _Products(sums, [], inner_tile * _COLUMNS, kernel.waves, _COLUMNS, is_one=True)
+        products = partial(_product, sums, inner_tile * _COLUMNS, kernel.waves, _COLUMNS, True)
         at: list[Index | int] = [0, (own // _PIECE).here, 0, (own % _PIECE).here]
         threads.put(0, at, 1, partial(_element, loads, place, products), threads.number < _HIDDEN)
         threads.keep()
 
 
-@dataclass(frozen=True)
-class _Products(Memory):
-    """Products for some columns, in LDS: `first` is the number of the first one, and of how many waves each is.
+def _product(
+    sums: ir.Value, first: Index, waves: int, columns: int, is_one: bool, place: Sequence[ir.Value]
+) -> ir.Value:
+    """Returns the product at a place, the sum of what so many waves have in LDS of these columns from one on.
 
-    Those of all experts, or of only one.
+    Of all experts, or of only one.
     """
-
-    first: Index
-    waves: int
-    columns: int
-    is_one: bool = False
-
-    def load(self, place: Sequence[ir.Value]) -> ir.Value:
-        number, _, column = place
-        at = Index.of(column) + self.first * -1
-        at += 0 if self.is_one else Index.of(number) * (self.waves * self.columns)
-        return _total(self.buffer, at, self.columns, self.waves)
+    number, _, column = place
+    at = Index.of(column) + first * -1 + (0 if is_one else Index.of(number) * (waves * columns))
+    return builder.element(reduce(added, [builder.read_lds(sums, at + i * columns, 1) for i in range(waves)]), 0)
 
 
-def _element(loads: Loads, place: Sequence[ir.Value], products: Memory) -> ir.Value:
+def _element(loads: Loads, place: Sequence[ir.Value], products: Load) -> ir.Value:
     return builder.from_elements([loads.element(place, products)])
 
 
@@ -340,7 +327,7 @@ class Down(_Experts):
             each.distribute(lane.here)
         acc = self._multiplied(rhs, lhs, part, parts)
         sums = _exchange(acc, wave, lane, INNER_ROWS, self.threads // LANES)
-        products = _Products(sums, [], first, self.waves, INNER_ROWS)
+        products = partial(_product, sums, first, self.waves, INNER_ROWS, False)
         threads.put(0, [0, lane.here], 1, partial(_element, loads, place, products), thread < INNER_ROWS)
         threads.keep()
 
