@@ -158,6 +158,10 @@ class Instance:
     def path(self) -> Path:
         return Path(inspect.getfile(self.kernel))
 
+    @property
+    def most_rows(self) -> int | None:
+        return self.tile.max_m
+
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         """Returns the types of its function's arguments, of which the last ones are those of its results."""
         return argument_types(self.layout, self.elements)
@@ -190,7 +194,7 @@ class Instance:
         k = {"div": BLOCK} | ({"odd": k_tile, "max": _MOST_HALF_K} if self.tile.is_half else {})
         if self.tile.lhs_row_major:  # with a single K tile the largest spills registers
             k = {"div": k_tile, "min": 2 * k_tile}
-        m = {key: size for key, size in (("min", self.tile.min_m), ("max", self.tile.max_m)) if size}
+        m = {key: size for key, size in (("min", self.tile.min_m), ("max", self.most_rows)) if size}
         return {
             "types": list(self.types),
             **({"operands": self.operands} if self.operands else {}),

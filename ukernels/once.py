@@ -109,7 +109,7 @@ class Blocks(InFlight):
 
     def distribute(self, lane: Index) -> None:
         self._group, row = (lane // INNER_ROWS).here, lane % INNER_ROWS
-        self._row = select(row < self._rows, row, self._rows + -1)
+        self.row = select(row < self._rows, row, self._rows + -1)
 
     def first(self, tile: Index, has_any: ir.Value) -> Index:
         return select(has_any, tile, 0)
@@ -123,7 +123,7 @@ class Blocks(InFlight):
         builder.write_lds(byte, self._scales, self._scale_place(tile, group, row) + step)
 
     def scales(self, tile: Index) -> Values:
-        place = self._scale_place(tile, self._group, self._row)
+        place = self._scale_place(tile, self._group, self.row)
         return [builder.padded(builder.read_lds(self._scales, place, self.steps), SCALE_VECTOR)]
 
     def _scale_place(self, tile: Index, group: Index, row: Index) -> Index:
@@ -138,7 +138,7 @@ class Blocks(InFlight):
         return [builder.joined([builder.read_lds(self._codes, place, half) for place in places])]
 
     def _place(self, block: Index) -> Index:
-        return (block.times(self._rows) + self._row) * self._bytes
+        return (block.times(self._rows) + self.row) * self._bytes
 
     def factors(self, flight: Flight, step: int) -> list[Factor]:
         return [factor(flight[1 + step][0], self.element, flight[0][0], step)]

@@ -74,11 +74,6 @@ class Instance(family.Instance):
         """The instance with the same RHS, and a packed LHS."""
         return family.Instance(self.tile, self.elements, split_k.Stream)
 
-    @property
-    def rule(self) -> dict[str, Any]:
-        rule = super().rule
-        return rule | {"constraints": rule["constraints"] | {"m": {"max": self.most_rows}}}
-
     def lds_bytes(self, target: Target) -> int:
         return self.matrices * super().lds_bytes(target)
 

@@ -263,18 +263,6 @@ def _element(loads: Loads, place: Sequence[ir.Value], products: Load) -> ir.Valu
 # Down
 
 
-class _Row(once.Blocks):
-    """Blocks in LDS, of which a wave multiplies those of one row."""
-
-    def __init__(self, element: str, rows: int, row: Index, most: int) -> None:
-        super().__init__(element, Index.of(rows), STEPS, most)
-        self._own = row
-
-    def distribute(self, lane: Index) -> None:
-        super().distribute(lane)
-        self._row = self._own
-
-
 @dataclass(frozen=True)
 class Down(_Experts):
     """Down of all chosen experts, of so many blocks of hidden activations each."""
@@ -322,9 +310,10 @@ class Down(_Experts):
         window = self.weights.window(expert)
         rhs = Streamed((packed[0], packed[1]), k_tiles, self.weights.element, 1, STEPS, window=window)
         rhs.inner_tile = (expert + workgroup).here
-        lhs = _Row(self.lhs, self.chosen, number, self.chosen * self._padded)
+        lhs = once.Blocks(self.lhs, Index.of(self.chosen), STEPS, self.chosen * self._padded)
         for each in (rhs, lhs):
             each.distribute(lane.here)
+        lhs.row = number  # the only one that a wave multiplies
         acc = self._multiplied(rhs, lhs, part, parts)
         sums = _exchange(acc, wave, lane, INNER_ROWS, self.threads // LANES)
         products = partial(_product, sums, first, self.waves, INNER_ROWS, False)
@@ -336,7 +325,7 @@ class Down(_Experts):
         """The blocks of a row, up to whole K tiles."""
         return self.weights.k_tiles * STEPS * BLOCKS
 
-    def _hidden(self, source: ir.Value, thread: Index) -> list[tuple[Index, Values]]:
+    def _hidden(self, source: ir.Value, thread: Index) -> once.Parts:
         """Loads a thread's blocks of hidden activations, and returns them by their numbers."""
         parts = []
         for first in range(0, self.chosen * self._padded, self.threads):
@@ -349,7 +338,7 @@ class Down(_Experts):
         sched_barrier()
         return parts
 
-    def _multiplied(self, rhs: Streamed, lhs: _Row, part: Index, parts: Sequence[tuple[Index, Values]]) -> Values:
+    def _multiplied(self, rhs: Streamed, lhs: once.Blocks, part: Index, parts: once.Parts) -> Values:
         """Returns the sum of a wave's K tiles, all of which are in flight while blocks are quantised."""
         tiles = [part + first for first in range(0, self.weights.k_tiles, self.waves)]
         there = [(tile, tile < self.weights.k_tiles) for tile in tiles]
