@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,12 +34,19 @@ class Column:
         right: Of numbers.
         optional: May be left out where the width is short.
         fold: Its text may be folded to so many columns; 0: it never is.
+        text: What it says of an entry, for `rows`.
     """
 
     name: str
     right: bool = False
     optional: bool = False
     fold: int = 0
+    text: Callable[[Any], str] = str
+
+
+def rows(columns: Sequence[Column], entries: Iterable[Any]) -> list[list[str]]:
+    """Returns what the columns say of each entry."""
+    return [[column.text(entry) for column in columns] for entry in entries]
 
 
 def show(

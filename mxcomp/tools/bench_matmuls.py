@@ -194,36 +194,26 @@ def _bytes(entry: Entry, types: Sequence[str], size: int) -> float:
 
 
 _COLUMNS = (
-    Column("M×N×K"),
-    Column("ukernel", fold=24),
-    Column("µs", right=True),
-    Column("80 % between", right=True, optional=True),
-    Column("TFLOP/s", right=True),
-    Column("bound by"),
-    Column("peer µs", right=True),
-    Column("peer / ours", right=True),
-)
+    Column("M×N×K", text=lambda e: f"{e.m}×{e.n}×{e.k}"),
+    Column("ukernel", fold=24, text=lambda e: e.kernel if e.parts == 1 else f"{e.kernel}, K in {e.parts}"),
+    Column("µs", right=True, text=lambda e: f"{e.ours_us:.1f}"),
+    Column(
+        "80 % between", right=True, optional=True,
+        text=lambda e: f"{e.low:.1f} to {e.high:.1f}" if e.source == MODELLED else "",
+    ),
+    Column("TFLOP/s", right=True, text=lambda e: f"{e.flops / e.ours_us * 1e-6:.0f}"),
+    Column("bound by", text=lambda e: e.bound),
+    Column("peer µs", right=True, text=lambda e: "" if e.peer_us is None else f"{e.peer_us:.1f}"),
+    Column("peer / ours", right=True, text=lambda e: "" if e.peer_us is None else f"{e.peer_us / e.ours_us:.2f}"),
+)  # fmt: skip
 
 
 def _print(entries: Sequence[Entry]) -> None:
     if len(entries) <= _SHOWN:
         source = next((entry.source for entry in entries), MODELLED)
         title = f"{source} µs on MI355X" if source == MODELLED else "measured µs"
-        tables.show(sys.stdout, _COLUMNS, [_row(entry) for entry in entries], title)
+        tables.show(sys.stdout, _COLUMNS, tables.rows(_COLUMNS, entries), title)
     ratios = [entry.peer_us / entry.ours_us for entry in entries if entry.peer_us is not None]
     if ratios:
         said = common.compared(ratios, "their speed")
         tables.say(sys.stdout, f"{len(ratios)} against the peer's kernels in the same model: {said}")
-
-
-def _row(entry: Entry) -> tuple[str, ...]:
-    peer = ("", "") if entry.peer_us is None else (f"{entry.peer_us:.1f}", f"{entry.peer_us / entry.ours_us:.2f}")
-    return (
-        f"{entry.m}×{entry.n}×{entry.k}",
-        entry.kernel if entry.parts == 1 else f"{entry.kernel}, K in {entry.parts}",
-        f"{entry.ours_us:.1f}",
-        f"{entry.low:.1f} to {entry.high:.1f}" if entry.source == MODELLED else "",
-        f"{entry.flops / entry.ours_us * 1e-6:.0f}",
-        entry.bound,
-        *peer,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
@@ -72,17 +72,21 @@ def _numbers(name: str, text: str) -> list[int]:
     return list(dict.fromkeys(map(int, parts)))
 
 
+def _share(kind: str) -> Callable[[Entry], str]:
+    return lambda e: f"{getattr(e, kind) / e.us:.0%}"
+
+
 _COLUMNS = (
-    Column("batch", right=True),
-    Column("context", right=True),
-    Column("piece", fold=18),
-    Column("µs", right=True),
-    Column("floor", right=True),
-    Column("× floor", right=True),
-    Column("tokens/s", right=True),
-    *(Column(kind, right=True) for kind in KINDS),
-    Column("dispatches", right=True, optional=True),
-    Column("80 % between", right=True, optional=True),
+    Column("batch", right=True, text=lambda e: str(e.batch)),
+    Column("context", right=True, text=lambda e: str(e.context)),
+    Column("piece", fold=18, text=lambda e: e.piece if e.count == 1 else f"{e.count} × {e.piece}"),
+    Column("µs", right=True, text=lambda e: f"{e.us:.1f}"),
+    Column("floor", right=True, text=lambda e: f"{e.floor_us:.1f}"),
+    Column("× floor", right=True, text=lambda e: f"{e.us / e.floor_us:.2f}"),
+    Column("tokens/s", right=True, text=lambda e: f"{e.tokens_per_second:.0f}" if e.piece == TOKEN else ""),
+    *(Column(kind, right=True, text=_share(kind)) for kind in KINDS),
+    Column("dispatches", right=True, optional=True, text=lambda e: str(e.dispatches)),
+    Column("80 % between", right=True, optional=True, text=lambda e: f"{e.low:.1f} to {e.high:.1f}"),
 )
 
 
@@ -91,7 +95,7 @@ def _print(name: str, shown: Sequence[Entry]) -> None:
     title = (
         f"{first.model}, {first.activations} × {first.weights}: one more token for each sequence, modelled µs on MI355X"
     )
-    tables.show(sys.stdout, _COLUMNS, list(map(_row, shown)), title)
+    tables.show(sys.stdout, _COLUMNS, tables.rows(_COLUMNS, shown), title)
     tables.say(sys.stdout, "floor: bytes that must move at the modelled HBM rate, and launches; shares are of the time")
     for each in shown:
         where = f"{name}: batch {each.batch}, context {each.context}"
@@ -104,19 +108,3 @@ def _print(name: str, shown: Sequence[Entry]) -> None:
             )
         if each.piece != TOKEN and each.unmodelled:
             print(f"{where}, {each.piece}: {each.unmodelled} dispatches are not modelled, and missing", file=sys.stderr)
-
-
-def _row(each: Entry) -> tuple[str, ...]:
-    piece = each.piece if each.count == 1 else f"{each.count} × {each.piece}"
-    return (
-        str(each.batch),
-        str(each.context),
-        piece,
-        f"{each.us:.1f}",
-        f"{each.floor_us:.1f}",
-        f"{each.us / each.floor_us:.2f}",
-        f"{each.tokens_per_second:.0f}" if each.piece == TOKEN else "",
-        *(f"{getattr(each, kind) / each.us:.0%}" for kind in KINDS),
-        str(each.dispatches),
-        f"{each.low:.1f} to {each.high:.1f}",
-    )

@@ -64,23 +64,29 @@ def _write(args: argparse.Namespace, found: dict[int, moe.Entry]) -> None:
     records.write([found[line] for line in sorted(found)], moe.Entry, args.json, args.csv)
 
 
+def _us(us: float | None) -> str:
+    return "" if us is None else f"{us:.1f}"
+
+
 _COLUMNS = (
-    Column("layer", fold=20),
-    Column("types", fold=9),
-    Column("tokens", right=True),
-    Column("BM", right=True, optional=True),
-    Column("gemm1", right=True),
-    Column("gemm2", right=True),
-    Column("80 % between", right=True, optional=True),
-    Column("bound by"),
-    Column("table's", right=True),
-    Column("peer's", right=True),
+    Column(
+        "layer", fold=20, text=lambda e: f"{e.model} {e.model_dim} × {e.inter_dim}, {e.top_k} of {e.experts}".strip()
+    ),
+    Column("types", fold=9, text=lambda e: f"{e.a_type} × {e.w_type}"),
+    Column("tokens", right=True, text=lambda e: str(e.tokens)),
+    Column("BM", right=True, optional=True, text=lambda e: str(e.block_m)),
+    Column("gemm1", right=True, text=lambda e: _us(e.ours_us_gemm1)),
+    Column("gemm2", right=True, text=lambda e: _us(e.ours_us_gemm2)),
+    Column("80 % between", right=True, optional=True, text=lambda e: f"{e.low:.1f} to {e.high:.1f}"),
+    Column("bound by", text=lambda e: e.bound),
+    Column("table's", right=True, text=lambda e: _us(e.published_us)),
+    Column("peer's", right=True, text=lambda e: _us(e.peer_us)),
 )
 
 
 def _print(entries: Sequence[moe.Entry]) -> None:
     if len(entries) <= _SHOWN:
-        tables.show(sys.stdout, _COLUMNS, list(map(_row, entries)), "modelled µs on MI355X, without routing")
+        tables.show(sys.stdout, _COLUMNS, tables.rows(_COLUMNS, entries), "modelled µs on MI355X, without routing")
     for title, column in (("the table's times", "published_us"), ("a peer's kernels in the same model", "peer_us")):
         by_model: dict[str, list[float]] = defaultdict(list)
         for each in entries:
@@ -89,16 +95,3 @@ def _print(entries: Sequence[moe.Entry]) -> None:
         for model, ratios in sorted(by_model.items()):
             said = common.compared(ratios, "the speed")
             tables.say(sys.stdout, f"{model}: {len(ratios)} layers, {said}, compared with {title}")
-
-
-def _row(each: moe.Entry) -> tuple[str, ...]:
-    others = ("" if us is None else f"{us:.1f}" for us in (each.published_us, each.peer_us))
-    return (
-        f"{each.model} {each.model_dim} × {each.inter_dim}, {each.top_k} of {each.experts}".strip(),
-        f"{each.a_type} × {each.w_type}",
-        *map(str, (each.tokens, each.block_m)),
-        *(f"{us:.1f}" for us in (each.ours_us_gemm1, each.ours_us_gemm2)),
-        f"{each.low:.1f} to {each.high:.1f}",
-        each.bound,
-        *others,
-    )

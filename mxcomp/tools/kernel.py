@@ -15,8 +15,9 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from typing import Any
 
 from iree.compiler import ir
@@ -41,17 +42,22 @@ _PATTERN = re.compile(r"[*?\[]")
 _OWN_BENEFIT = 100
 """The benefit of a printed ukernel: above those of all files of this package."""
 
+
+def _number(key: str) -> Callable[[dict[str, Any]], str]:
+    return lambda row: "" if row[key] is None else str(row[key])
+
+
 _COLUMNS = (
-    Column("name"),
-    Column("tile"),
-    Column("LHS"),
-    Column("RHS"),
-    Column("VGPRs", right=True),
-    Column("LDS", right=True),
-    Column("spills", right=True),
-    Column("cycles", right=True),
-    Column("MFMA", right=True),
-    Column("chosen", fold=20),
+    Column("name", text=itemgetter("name")),
+    Column("tile", text=lambda row: "×".join(map(str, row["tile"]))),
+    Column("LHS", text=lambda row: row["types"][0]),
+    Column("RHS", text=lambda row: row["types"][1]),
+    Column("VGPRs", right=True, text=_number("vgprs")),
+    Column("LDS", right=True, text=_number("lds_bytes")),
+    Column("spills", right=True, text=_number("spills")),
+    Column("cycles", right=True, text=_number("cycles_per_k_tile")),
+    Column("MFMA", right=True, text=lambda row: "" if row["mfma_share"] is None else f"{row['mfma_share']:.0%}"),
+    Column("chosen", fold=20, text=itemgetter("chosen")),
 )
 _CAPTION = "cycles of a K tile, and the part of them that MFMA take: modelled"
 
@@ -104,7 +110,7 @@ def _list(registry: Registry, patterns: Sequence[str], args: argparse.Namespace)
         return
     if args.output != "-":
         raise InputError(f"-o {args.output}: a table is for people: expected --json")
-    tables.show(sys.stdout, _COLUMNS, [_cells(row) for row in rows], caption=_CAPTION)
+    tables.show(sys.stdout, _COLUMNS, tables.rows(_COLUMNS, rows), caption=_CAPTION)
 
 
 def _found(registry: Registry, patterns: Sequence[str], types: str | None) -> Iterator[Ukernel]:
@@ -148,19 +154,6 @@ def _entries(ukernel: Ukernel, registry: Registry, measure: bool, directories: S
         "benefit": ukernel.benefit,
         "chosen": _chosen(ukernel, registry),
     }
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    numbers = [row[key] for key in ("vgprs", "lds_bytes", "spills", "cycles_per_k_tile")]
-    share = row["mfma_share"]
-    return [
-        row["name"],
-        "×".join(map(str, row["tile"])),
-        *row["types"][:2],
-        *("" if number is None else str(number) for number in numbers),
-        "" if share is None else f"{share:.0%}",
-        row["chosen"],
-    ]
 
 
 # When it is chosen
