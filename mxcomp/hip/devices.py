@@ -14,13 +14,12 @@ from mxcomp.hip.allocations import Allocations
 from mxcomp.hip.programs import Programs
 from mxcomp.hip.protocol import LAUNCH, Answer, ErrorCode, Operation, Refusal
 from mxcomp.hip.settings import Settings
-from mxcomp.hip.storage import SharedStorage
 from mxcomp.hip.warned import Warnings
 from mxcomp.sim import Device, Kernel, LaunchStats
 from mxcomp.sim.device import TIMING
 from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.findings import CHECKS
-from mxcomp.sim.memory import Memory
+from mxcomp.sim.memory import Memory, Storage
 from mxcomp.target import DEFAULT
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class Devices:
         how = settings.engine, settings.checks, settings.schedule, settings.seed
         if not self._devices:
             count, region = int(variables["devices"]), int(variables["region"])
-            storage = SharedStorage(*self._files, count * region)
+            storage = Storage.shared(*self._files, count * region)
             for k in range(count):
                 memory = Memory((k + 1) * region, storage, int(variables[f"first.{k}"]))
                 self._devices.append(Device(DEFAULT, *how, memory=memory))
@@ -144,7 +143,7 @@ class Devices:
     def _timed(
         self, launch: Callable[..., LaunchStats], settings: Settings
     ) -> tuple[LaunchStats | None, dict[str, object]]:
-        """Returns what a launch would do and its modelled time, or why there is none."""
+        """Returns what a launch would do, and what a profile says of its modelled time, or why there is none."""
         from mxcomp.sim.timing.estimates import estimate
         from mxcomp.sim.timing.examination import Examiner
         from mxcomp.sim.timing.timeline import Timeline
@@ -158,8 +157,8 @@ class Devices:
                 self._timelines += 1
                 (Path(settings.timeline) / name).write_text(Timeline.of(examiner.examination).json())
         except SimulationError as error:
-            return None, {"error": str(error)}
-        return stats, asdict(found) | {"depends": examiner.examination.depends}
+            return None, {"modelled": None, "reason": str(error)}
+        return stats, {"modelled": asdict(found), "depends": examiner.examination.depends}
 
     def _report(
         self, device: int, sizes: list[int], stats: LaunchStats, modelled: dict[str, object] | None, is_executed: bool
@@ -174,8 +173,8 @@ class Devices:
                 "seconds": stats.seconds,
                 "executed": is_executed,
                 "counters": dict(stats.counters),
-                "modelled": modelled,
                 "warnings": [str(finding) for finding in stats.findings],
+                **modelled,
             }
             with open(self._settings.profile, "a") as file:
                 file.write(json.dumps(line) + "\n")

@@ -6,11 +6,6 @@ out the arguments. Here the driver library does, in the memory of a program that
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
-from elftools.elf.elffile import ELFFile
-
 from mxcomp.hip.protocol import MOST_ARGUMENTS
 from mxcomp.sim import Kernel, Module, code_object
 from mxcomp.sim.errors import CodeObjectError
@@ -48,27 +43,6 @@ def most_threads(kernel: Kernel) -> int:
     if not 1 <= value <= _MOST_THREADS:
         raise CodeObjectError(f"kernel {kernel.name}: workgroups of {value}, expected 1 to {_MOST_THREADS}")
     return value
-
-
-def has_variables(data: bytes) -> bool:
-    """Returns whether a code object has data that kernels may change, so that each load needs its own copy."""
-    elf = ELFFile(io.BytesIO(data))
-    return any(elf.get_section_by_name(name) is not None for name in (".data", ".bss"))
-
-
-def find_variable(data: bytes, module: Module, name: str) -> tuple[int, int] | None:
-    """Returns the virtual address and size of a variable, or None. Raises CodeObjectError."""
-    try:
-        table: Any = ELFFile(io.BytesIO(data)).get_section_by_name(".dynsym")
-        symbols = (table and table.get_symbol_by_name(name)) or ()
-        places = [(s["st_value"], s["st_size"]) for s in symbols if s["st_info"]["type"] == "STT_OBJECT"]
-    except Exception as error:  # pyelftools raises many kinds on broken tables
-        raise CodeObjectError(f"malformed symbols: {type(error).__name__}: {error}") from error
-    for address, size in places:
-        if address + size > module.image_bytes:
-            raise CodeObjectError(f"variable '{name}', {size} bytes at {address:#x}, lies outside of the segments")
-        return address, size
-    return None
 
 
 def _check_arguments(kernel: Kernel) -> None:

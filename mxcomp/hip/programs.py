@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mxcomp.hip import loading
 from mxcomp.hip.allocations import check_room
 from mxcomp.hip.protocol import ARGUMENT, FUNCTION, Answer, ErrorCode, Refusal
-from mxcomp.sim import Device, Kernel, Module
+from mxcomp.sim import CodeObjectError, Device, Kernel, Module
 
 
 @dataclass
@@ -21,7 +21,6 @@ class Code:
     every run.
     """
 
-    data: bytes = field(repr=False)
     module: Module
     users: int = 0
 
@@ -56,10 +55,10 @@ class Programs:
         number = self._new_id()
         key = device, hashlib.sha256(payload).digest()
         code = self._codes.get(key)
-        if code is None or loading.has_variables(payload):
+        if code is None or code.module.is_mutable:
             module = loading.read(payload)
             check_room(module.image_bytes)
-            code = Code(payload, module)
+            code = Code(module)
             self._codes.setdefault(key, code)
         if not code.users:
             self._devices[device].load_module(code.module)
@@ -92,8 +91,10 @@ class Programs:
         return identity, info + b"".join(ARGUMENT.pack(argument.offset, argument.size) for argument in arguments)
 
     def variable(self, device: int, number: int, b: int, payload: bytes) -> Answer:
-        code, name = self._modules[number].code, payload.decode()
-        found = loading.find_variable(code.data, code.module, name)
-        if found is None:
+        module, name = self._modules[number].code.module, payload.decode()
+        if name not in module.variables:
             raise Refusal(ErrorCode.NOT_FOUND, f"no global '{name}' in the code object")
-        return self._devices[device].address_of(code.module, found[0]), struct.pack("<Q", found[1])
+        address, size = module.variables[name]
+        if address + size > module.image_bytes:
+            raise CodeObjectError(f"variable '{name}', {size} bytes at {address:#x}, lies outside of the segments")
+        return self._devices[device].address_of(module, address), struct.pack("<Q", size)

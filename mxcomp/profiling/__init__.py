@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+import msgspec
+
 from mxcomp.errors import InputError
 from mxcomp.profiling import launches
 from mxcomp.profiling.launches import Launch
@@ -393,16 +395,7 @@ def read(path: Path, places: Iterable[Launch] = (), function: str | None = None)
 
     `places` are those of the program, of a report, and `function` is what was called: they say whose each launch is.
     """
-    noted = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    found = launches.assigned([line["kernel"] for line in noted], tuple(places), function)
-    return Profile(tuple(_dispatch(line, each) for line, each in zip(noted, found, strict=True)))
-
-
-def _dispatch(line: Mapping[str, Any], places: tuple[Launch, ...]) -> DispatchProfile:
-    found = line["modelled"] or {}
-    depends = found.pop("depends", "")
-    modelled = None if "us" not in found else Estimate(**found)
-    return DispatchProfile(
-        line["kernel"], tuple(line["grid"]), line["counters"], line["seconds"], modelled, found.get("error", ""),
-        places, depends, line["executed"],
-    )  # fmt: skip
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    noted = [msgspec.json.decode(line, type=DispatchProfile) for line in lines]
+    found = launches.assigned([each.kernel for each in noted], tuple(places), function)
+    return Profile(tuple(replace(each, places=of) for each, of in zip(noted, found, strict=True)))

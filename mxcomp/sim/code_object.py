@@ -176,12 +176,16 @@ class Module:
         text: Machine code, and its virtual address.
         segments: (virtual address, bytes, size in memory) of what is loaded.
         functions: Virtual addresses of function symbols.
+        variables: Virtual addresses and sizes of those that others may ask for.
+        is_mutable: It has data that kernels may change, so that each load needs its own copy.
     """
 
     text: bytes = field(repr=False)
     text_address: int
     segments: Segments = field(repr=False)
     functions: Mapping[str, int] = field(repr=False)
+    variables: Mapping[str, tuple[int, int]] = field(repr=False)
+    is_mutable: bool
     kernels: dict[str, Kernel] = field(default_factory=dict, repr=False)
 
     @property
@@ -234,12 +238,16 @@ def _load(data: bytes) -> Module:
     segments = tuple((s["p_vaddr"], s.data(), s["p_memsz"]) for s in elf.iter_segments() if s["p_type"] == "PT_LOAD")
     if (end := _end(segments)) > _MOST_BYTES:
         raise CodeObjectError(f"segments up to byte {end:#x}: expected at most {_MOST_BYTES:#x}")
-    symbols: Any = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    dynamic: Any = elf.get_section_by_name(".dynsym")
+    symbols: Any = elf.get_section_by_name(".symtab") or dynamic
     if symbols is None or not segments:
         raise CodeObjectError("no symbols or no loadable segments: expected a linked code object")
     named = {symbol.name: symbol for symbol in symbols.iter_symbols()}
     functions = {name: s["st_value"] for name, s in named.items() if s["st_info"]["type"] == "STT_FUNC"}
-    module = Module(text.data(), text["sh_addr"], segments, functions)
+    exported = dynamic.iter_symbols() if dynamic else ()
+    variables = {s.name: (s["st_value"], s["st_size"]) for s in exported if s["st_info"]["type"] == "STT_OBJECT"}
+    is_mutable = any(elf.get_section_by_name(name) is not None for name in (".data", ".bss"))
+    module = Module(text.data(), text["sh_addr"], segments, functions, variables, is_mutable)
     described = {each.symbol: each for each in _metadata(elf)}
     for name, symbol in named.items():
         if name.endswith(".kd"):

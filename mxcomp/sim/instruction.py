@@ -77,7 +77,19 @@ class Operand(NamedTuple):
         return {SCC: 1 << SCC, VCCZ: 3 << VCC, EXECZ: 3 << EXEC}.get(self.code, 0)
 
     def __str__(self) -> str:
-        return operand_name(self)
+        code = self.code
+        if 128 <= code <= 192:
+            text = str(code - 128)
+        elif 193 <= code <= 208:
+            text = str(192 - code)
+        elif 240 <= code <= 248:
+            text = str(_FLOATS[code - 240])
+        elif code == LITERAL:
+            text = f"{self.literal:#x}"
+        else:
+            text = register_name(code, self.dwords)
+        text = f"|{text}|" if self.absolute else text
+        return f"-{text}" if self.negate else text
 
 
 shared = lru_cache(maxsize=1 << 14)(Operand)
@@ -285,19 +297,3 @@ def register_name(code: int, dwords: int = 1) -> str:
     if 108 <= code < 124:
         kind, first = "ttmp", code - 108
     return f"{kind}{first}" if dwords == 1 else f"{kind}[{first}:{first + dwords - 1}]"
-
-
-def operand_name(operand: Operand) -> str:
-    code = operand.code
-    if 128 <= code <= 192:
-        text = str(code - 128)
-    elif 193 <= code <= 208:
-        text = str(192 - code)
-    elif 240 <= code <= 248:
-        text = str(_FLOATS[code - 240])
-    elif code == LITERAL:
-        text = f"{operand.literal:#x}"
-    else:
-        text = register_name(code, operand.dwords)
-    text = f"|{text}|" if operand.absolute else text
-    return f"-{text}" if operand.negate else text

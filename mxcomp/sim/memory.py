@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -37,34 +37,39 @@ class Buffer:
         return self.address - BASE
 
 
-class Storage(Protocol):
-    """Keeps the bytes and their `written` marks; marks of what is not allocated are 0."""
+class Storage:
+    """Keeps the bytes, and marks of which are written; marks of what is not allocated are 0.
 
-    data: NDArray[np.uint8]
-    written: NDArray[np.uint8]
+    Args:
+        maps: The bytes, and the marks.
+        advice: The way in which the system takes pages back; they read as zeros from then on.
+    """
+
+    def __init__(self, maps: tuple[mmap.mmap, mmap.mmap], advice: int) -> None:
+        self._maps, self._advice = maps, advice
+        self.data, self.written = (np.frombuffer(each, np.uint8) for each in maps)
+
+    @classmethod
+    def private(cls, capacity: int) -> Storage:
+        """Returns storage that belongs to this process."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        return cls((mmap.mmap(-1, capacity, flags), mmap.mmap(-1, capacity, flags)), mmap.MADV_DONTNEED)
+
+    @classmethod
+    def shared(cls, data_file: int, marks_file: int, capacity: int) -> Storage:
+        """Returns storage in two files, which other processes have access to."""
+        return cls((mmap.mmap(data_file, capacity), mmap.mmap(marks_file, capacity)), mmap.MADV_REMOVE)
 
     def discard(self, start: int, end: int) -> None:
-        """Clears marks of whole pages of `_ALIGN` bytes; their contents may be lost."""
+        """Clears marks of whole pages of `_ALIGN` bytes by returning them to the system, contents and all: clearing
+        marks that nobody wrote would take as long as writing them."""
+        if start < end:
+            for each in self._maps:
+                each.madvise(self._advice, start, end - start)
 
 
 _MAP_NORESERVE = 0x4000
 """A flag of Linux's mmap that Python has no name for: without it, a process with much unused memory cannot fork."""
-
-
-class PrivateStorage:
-    """Storage that belongs to this process."""
-
-    def __init__(self, capacity: int) -> None:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        self._maps = [mmap.mmap(-1, capacity, flags) for _ in range(2)]
-        self.data, self.written = (np.frombuffer(each, np.uint8) for each in self._maps)
-
-    def discard(self, start: int, end: int) -> None:
-        """Replaces the pages: they are committed when touched, and clearing marks that nobody wrote would take as long
-        as writing them."""
-        if start < end:
-            for each in self._maps:
-                each.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 class Memory:
@@ -80,7 +85,7 @@ class Memory:
 
     def __init__(self, capacity: int = 8 << 30, storage: Storage | None = None, first: int = 0) -> None:
         """Allocates from index `first` of the storage up to `capacity`."""
-        self._storage = PrivateStorage(capacity) if storage is None else storage
+        self._storage = Storage.private(capacity) if storage is None else storage
         self.data, self.written = self._storage.data, self._storage.written
         self.words = self.data.view(np.uint32)
         self.written_words = self.written.view(np.uint32)

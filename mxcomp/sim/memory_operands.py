@@ -40,6 +40,13 @@ def _data_registers(op: MemoryOp) -> int:
     return max(1, op.size // 4) * (2 if op.atomic == "cmpswap" else 1)
 
 
+def _returns(instruction: Instruction, op: MemoryOp) -> bool:
+    """Returns whether there is a result; a flag says so of atomics elsewhere than in LDS."""
+    if op.kind == "atomic":
+        return op.returns and bool(op.space == "lds" or instruction.flag("glc") or instruction.flag("sc0"))
+    return op.kind != "store" and not op.to_lds
+
+
 def _scalar(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     flag = instruction.flag
     offset = signed_offset(flag("offset"), 21)
@@ -48,14 +55,13 @@ def _scalar(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
         register = register or shared(flag("offset") & 127)
         offset = 0
     data = shared(flag("sdata"), _data_registers(op))
-    returns = op.kind == "load" or (op.kind == "atomic" and flag("glc"))
     return MemoryOperands(
         op=op,
         base=shared(2 * flag("sbase"), 4 if op.space == "scalar_buffer" else 2),
         scalar_offset=register,
         offset=offset,
         data=None if op.kind == "load" else data,
-        result=data._replace(dwords=op.registers) if returns else None,
+        result=data._replace(dwords=op.registers) if _returns(instruction, op) else None,
     )
 
 
@@ -64,7 +70,6 @@ def _buffer(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     index = _address(instruction, "vaddr", 1) if flag("idxen") else None
     address = shared(flag("vaddr") + VGPR0 + flag("idxen")) if flag("offen") else None
     data = _vgpr(instruction, "vdata", _data_registers(op))
-    returns = (op.kind == "load" and not op.to_lds) or (op.kind == "atomic" and flag("sc0"))
     return MemoryOperands(
         op=op,
         address=address,
@@ -73,7 +78,7 @@ def _buffer(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
         scalar_offset=shared(flag("soffset")),
         offset=flag("offset"),
         data=None if op.kind == "load" else data,
-        result=data._replace(dwords=op.registers) if returns else None,
+        result=data._replace(dwords=op.registers) if _returns(instruction, op) else None,
     )
 
 
@@ -85,14 +90,13 @@ def _flat(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     address: Operand | None = _address(instruction, "addr", 1 if has_base or scratch else 2)
     if scratch and not flag("sve"):
         address = None
-    returns = (op.kind == "load" and not op.to_lds) or (op.kind == "atomic" and flag("sc0"))
     return MemoryOperands(
         op=op,
         address=address,
         base=base,
         offset=flag("offset") & 0xFFF if flat else signed_offset(flag("offset"), 13),
         data=None if op.kind == "load" else _vgpr(instruction, "data", _data_registers(op)),
-        result=_vgpr(instruction, "vdst", op.registers) if returns else None,
+        result=_vgpr(instruction, "vdst", op.registers) if _returns(instruction, op) else None,
     )
 
 
@@ -101,7 +105,6 @@ def _lds(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
     two = op.accesses == 2
     stores = op.kind != "load"
     swizzles = instruction.mnemonic == "ds_swizzle_b32"
-    returns = op.kind in ("load", "permute") or op.returns
     registers = max(1, op.size // 4)
     return MemoryOperands(
         op=op,
@@ -110,5 +113,5 @@ def _lds(instruction: Instruction, op: MemoryOp) -> MemoryOperands:
         offset1=flag("offset1") if two else 0,
         data=_vgpr(instruction, "data0", registers) if stores and not swizzles else None,
         data1=_vgpr(instruction, "data1", registers) if stores and two else None,
-        result=_vgpr(instruction, "vdst", op.registers) if returns else None,
+        result=_vgpr(instruction, "vdst", op.registers) if _returns(instruction, op) else None,
     )

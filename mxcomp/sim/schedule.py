@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,9 @@ Order = Literal["forward", "reverse", "random"]
 
 ORDERS: tuple[Order, ...] = ("forward", "reverse", "random")
 _UNTIL_BARRIER = 1 << 62
+
+Turns = Callable[[Sequence[int]], Iterator[tuple[int, int]]]
+"""Yields one turn, (wave, instructions at most), for each wave that can run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +31,15 @@ class Schedule:
             raise ValueError(f"schedule '{self.order}': expected one of {', '.join(ORDERS)}")
 
     def turns(self, workgroup: Sequence[int]) -> Turns:
-        return Turns(self, random.Random(f"{self.seed} {tuple(workgroup)}"))
+        """Returns what gives out the turns of a round in a workgroup. Rounds go on until no wave can run."""
+        source = random.Random(f"{self.seed} {tuple(workgroup)}")
 
+        def turns(waves: Sequence[int]) -> Iterator[tuple[int, int]]:
+            if self.order == "random":
+                for wave in source.sample(list(waves), len(waves)):
+                    yield wave, source.randint(1, 64)
+            else:
+                for wave in sorted(waves, reverse=self.order == "reverse"):
+                    yield wave, _UNTIL_BARRIER
 
-class Turns:
-    """Gives out turns for one workgroup."""
-
-    def __init__(self, schedule: Schedule, source: random.Random) -> None:
-        self._order, self._source = schedule.order, source
-
-    def round(self, waves: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yields one turn, (wave, instructions at most), for each wave that can run. Rounds go on until none can."""
-        if self._order == "random":
-            for wave in self._source.sample(list(waves), len(waves)):
-                yield wave, self._source.randint(1, 64)
-        else:
-            for wave in sorted(waves, reverse=self._order == "reverse"):
-                yield wave, _UNTIL_BARRIER
+        return turns

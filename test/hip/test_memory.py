@@ -7,18 +7,18 @@ import os
 import numpy as np
 import pytest
 
-from mxcomp.hip.storage import SharedStorage, available_bytes
+from mxcomp.hip.allocations import available_bytes
 from mxcomp.sim import Device, SimulationError
-from mxcomp.sim.memory import BASE, UNWRITTEN, Buffer, Memory
+from mxcomp.sim.memory import BASE, UNWRITTEN, Buffer, Memory, Storage
 
 CAPACITY = 1 << 22
 
 
-def storage() -> SharedStorage:
+def storage() -> Storage:
     files = [os.memfd_create(name) for name in ("data", "marks")]
     for file in files:
         os.ftruncate(file, CAPACITY)
-    return SharedStorage(files[0], files[1], CAPACITY)
+    return Storage.shared(files[0], files[1], CAPACITY)
 
 
 @pytest.fixture(params=["private", "shared"])

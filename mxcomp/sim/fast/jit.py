@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import metadata
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Compiled:
         for image in objects:
             builder.add_object_img(image)
         builder.add_current_process().export_symbol(name)
-        self._library = builder.link(engine, f"mxcomp.{name}.{_serial()}")
+        self._library = builder.link(engine, f"mxcomp.{name}.{next(_serials)}")
         self.address = self._library[name]
 
 
@@ -71,11 +72,7 @@ def _lljit() -> Any:
     return llvm.create_lljit_compiler(_machine())
 
 
-_serials = iter(range(1 << 62))
-
-
-def _serial() -> int:
-    return next(_serials)
+_serials = count()
 
 
 def compile_module(text: str) -> bytes:

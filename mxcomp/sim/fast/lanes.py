@@ -10,7 +10,7 @@ from llvmlite import ir as llvm
 from mxcomp.sim.fast import ir
 from mxcomp.sim.fast.frame import Frame
 from mxcomp.sim.instruction import Dpp, Instruction
-from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written
+from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written, mask_of
 
 
 def chunk(mask: ir.Value, lane: ir.Value) -> ir.Value:
@@ -24,10 +24,6 @@ def collect(total: ir.Variable, bits: ir.Value, lane: ir.Value) -> None:
     total.set(total.get() | wide << lane)
 
 
-def bits_of(lanes: np.ndarray) -> int:
-    return int(np.packbits(lanes, bitorder="little").view(np.uint64)[0])
-
-
 def exchange(builder: llvm.IRBuilder, dpp: Dpp, row: ir.Value, active: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Returns the first source through DPP: a row of exchanged lanes, and the mask of lanes that are written.
 
@@ -38,14 +34,14 @@ def exchange(builder: llvm.IRBuilder, dpp: Dpp, row: ir.Value, active: ir.Value)
     source, exists = found
     moved, valid = ir.entry_alloca(builder, llvm.ArrayType(ir.i32, ir.WAVE)), ir.Variable(builder, ir.i64, 0)
     lanes = ir.table(builder, source.astype(np.uint64))
-    existing = ir.Value(builder, ir.index(bits_of(exists)))
+    existing = ir.Value(builder, ir.index(mask_of(exists)))
     with ir.loop(builder, ir.WAVE) as lane:
         at = lanes.item(lane, ir.i64)
         value = row.item(at, ir.i32)
         ok = (active >> at) & (existing >> lane) & 1
         valid.set(valid.get() | ok << lane)
         moved.put(lane, ok.to(ir.i1).select(value, ir.constant(ir.i32, 0)) if dpp.bound_control else value)
-    written = active & bits_of(dpp_written(dpp.row_mask, dpp.bank_mask))
+    written = active & mask_of(dpp_written(dpp.row_mask, dpp.bank_mask))
     return moved, written if dpp.bound_control else written & valid.get()
 
 

@@ -116,7 +116,7 @@ def take_turns(group: Group, waves: list[Wave], run: Callable[[int, int], int]) 
         running = [wave.number for wave in waves if wave.state == 0]
         if not running:
             open_barrier(group, waves)
-        for k, most in turns.round(running):
+        for k, most in turns(running):
             executed += run(k, min(most, dispatch.max_instructions - executed + 1))
             if executed > dispatch.max_instructions:
                 raise SimulationError(

@@ -11,9 +11,9 @@ import numpy as np
 
 from mxcomp.sim.instruction import Dpp, Instruction, Operand
 from mxcomp.sim.numpy.operands import VectorRead, vector_read, words_read
-from mxcomp.sim.numpy.wave import Lanes, Step, Wave, mask_of
+from mxcomp.sim.numpy.wave import Lanes, Step, Wave
 from mxcomp.sim.semantics import VECTOR
-from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written
+from mxcomp.sim.semantics.lane import dpp_lanes, dpp_written, mask_of
 from mxcomp.sim.semantics.modifiers import Source, fetched, result_words, sources
 from mxcomp.sim.semantics.table import MASK32, VectorOp
 

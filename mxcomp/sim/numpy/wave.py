@@ -34,10 +34,6 @@ def lanes_of(mask: int) -> NDArray[np.bool_]:
     return np.unpackbits(np.array([mask], np.uint64).view(np.uint8), bitorder="little").view(np.bool_)
 
 
-def mask_of(lanes: Lanes) -> int:
-    return int(np.packbits(lanes, bitorder="little").view(np.uint64)[0])
-
-
 class Wave:
     """The registers and execution mask of a wave, and what it has in flight.
 

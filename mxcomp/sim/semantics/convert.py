@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mxcomp.formats import ElementFormat
+from mxcomp.formats import ElementFormat, pack_bits, unpack_bits
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.semantics import small_floats as sf
 from mxcomp.sim.semantics.table import Lanes, VectorTable, f16, f32, f64, i16, i32, i64, u8, u16, u32, vector
@@ -213,14 +213,11 @@ _wide_row = partial(vector, TABLE, cross_lane=True)
 def _pack32(values: Lanes, scale: Lanes, fmt: ElementFormat) -> Lanes:
     """Packs float64[lanes, 32] into six registers [6, lanes]."""
     codes = sf.encode(values, fmt, scale=sf.scale_of_f32(scale)[:, None]).astype(u8)
-    bits = np.unpackbits(codes[:, :, None], axis=2, bitorder="little")[:, :, :6].reshape(len(codes), 192)
-    return np.packbits(bits, axis=1, bitorder="little").view(u32).T
+    return pack_bits(codes, fmt).view(u32).T
 
 
 def _unpack32(words: Lanes, scale: Lanes, fmt: ElementFormat) -> Lanes:
-    raw = np.ascontiguousarray(words.T).view(u8)
-    bits = np.unpackbits(raw, axis=1, bitorder="little").reshape(64, 32, 6)
-    codes = (bits << np.arange(6, dtype=u8)).sum(2)
+    codes = unpack_bits(np.ascontiguousarray(words.T).view(u8), fmt)
     return sf.decode(codes, fmt) * sf.scale_of_f32(scale)[:, None]
 
 

@@ -15,6 +15,11 @@ _add = partial(vector, TABLE, cross_lane=True)
 LANES = np.arange(64)
 
 
+def mask_of(lanes: Lanes) -> int:
+    """Returns bool[64] as a 64-bit mask."""
+    return int(np.packbits(lanes, bitorder="little").view(np.uint64)[0])
+
+
 def _first_lane(active: Lanes, a: Lanes) -> int:
     """Returns the lowest active lane, or lane 0 if there is none."""
     return int(a[int(np.argmax(active))])

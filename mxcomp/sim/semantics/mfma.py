@@ -25,7 +25,7 @@ from functools import cache
 
 import numpy as np
 
-from mxcomp.formats import ElementFormat
+from mxcomp.formats import unpack_bits
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.semantics import sparse
 from mxcomp.sim.semantics.small_floats import BY_SELECTOR, FORMATS, decode_scale, value_table
@@ -157,16 +157,7 @@ def elements(words: Lanes, kind: str, count: int) -> Lanes:
     if kind == "i8":
         return raw.view(i8)[:, :count].astype(f64)
     fmt = FORMATS[kind]
-    return np.take(value_table(fmt), _codes(raw, fmt, count))
-
-
-def _codes(raw: Lanes, fmt: ElementFormat, count: int) -> Lanes:
-    if fmt.bits == 8:
-        return raw[:, :count]
-    if fmt.bits == 4:
-        return np.stack((raw[:, : count // 2] & 15, raw[:, : count // 2] >> 4), -1).reshape(64, count)
-    bits = np.unpackbits(raw[:, : count * 6 // 8], axis=1, bitorder="little").reshape(64, count, 6)
-    return (bits << np.arange(6, dtype=u8)).sum(2)
+    return np.take(value_table(fmt), unpack_bits(raw[:, : count * fmt.bits // 8], fmt))
 
 
 def matrix(words: Lanes, kind: str, shape: Mfma) -> Lanes:

@@ -1,10 +1,13 @@
-"""The numbers of the timing model, from one file, each with its source (`mi355x.toml`)."""
+"""The numbers of the timing model, from one file (`mi355x.toml`).
+
+Each has a unit, and a source: "document", "measured elsewhere", "fitted" or "assumed", and where from. Of fitted ones
+80 % of fits to resampled measurements lie between `low` and `high`.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from math import inf
@@ -69,22 +72,6 @@ class Machine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One number.
-
-    Attributes:
-        source: "document", "measured elsewhere", "fitted" or "assumed", and where from.
-        low, high: Of fitted ones: 80 % of fits to resampled measurements lie between.
-    """
-
-    value: float
-    unit: str
-    source: str
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class Residuals:
     """The error of estimates of left-out tiles: the 10th and 90th percentile of measured / modelled.
 
@@ -106,7 +93,6 @@ class Parameters:
         machine: Of a compute unit.
         residuals: Of kernels like those that were fitted, by size of the estimate.
         unseen: Of kernels of other families.
-        entries: As they stand in the file, by name.
     """
 
     cus: int
@@ -133,7 +119,6 @@ class Parameters:
     machine: Machine
     residuals: tuple[Residuals, ...]
     unseen: Residuals
-    entries: Mapping[str, Entry] = field(repr=False)
 
     def replaced(self, **values: float) -> Parameters:
         """Returns parameters with other values of some numbers, for fits and for what-if questions."""
@@ -168,16 +153,16 @@ def load(text: str, target: Target) -> Parameters:
     incomplete file."""
     try:
         data: dict[str, Any] = tomllib.loads(text)
-        device, unit = data["device"], data["compute_unit"]
-        entries = {name: Entry(**row) for table in (device, unit) for name, row in table.items()}
+        device, unit = (
+            {name: float(row["value"]) for name, row in data[table].items()} for table in ("device", "compute_unit")
+        )
         return Parameters(
             cus=target.cus,
             clock_ghz=target.clock_ghz,
-            **{name: entries[name].value for name in device},
-            machine=Machine(**{name: float(entries[name].value) for name in unit}),
+            **device,
+            machine=Machine(**unit),
             residuals=tuple(Residuals(**row) for row in data["residuals"]),
             unseen=Residuals(inf, **data["unseen"]),
-            entries=entries,
         )
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise SimulationError(f"timing parameters: {error}: expected tables as in {target.timing}") from None
