@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import torch
 
 from mxcomp.errors import InputError
-from mxcomp.torch.operators import gated_experts, scaled_linear
+from mxcomp.torch import operators
+from mxcomp.torch.operators import gated_experts
 from mxcomp.torch.values import quantised
 
 _WEIGHTS = ("gate_up_proj", "down_proj")
@@ -73,12 +74,7 @@ class ScaledExperts(torch.nn.Module):
         if type(x.shape[0]) is int:
             if x.shape[0] == chosen.shape[1] == 1:  # a token's kernels are for two experts and more: halves of one
                 chosen, weights = torch.cat([chosen, chosen], -1), torch.cat([weights, weights], -1) / 2
-            parts = (
-                getattr(self, f"{name}_proj_{part}")
-                for name in ("gate_up", "down")
-                for part in ("blocks", "scales", "bias")
-            )
-            return gated_experts(x, chosen, weights, *parts, *self.formats, *self.numbers)
+            return gated_experts(x, chosen, weights, *self._parts, *self.formats, *self.numbers)
         rows, shares = x.float(), weights.float()  # as the operator computes, whatever the types
         result = torch.zeros_like(rows)
         for expert in range(len(self.gate_up_proj_bias)):
@@ -87,14 +83,12 @@ class ScaledExperts(torch.nn.Module):
         return result.to(x.dtype)
 
     def _expert(self, x: torch.Tensor, expert: int) -> torch.Tensor:
-        both = self._linear("gate_up", x, expert)
-        alpha, limit, offset = self.numbers
-        gate, up = both[..., ::2].clamp(max=limit), both[..., 1::2].clamp(-limit, limit)
-        return self._linear("down", (up + offset) * gate * torch.sigmoid(gate * alpha), expert)
+        return operators.expert(x, self._parts, expert, self.formats, self.numbers)
 
-    def _linear(self, name: str, x: torch.Tensor, expert: int) -> torch.Tensor:
-        elements, scales, bias = (getattr(self, f"{name}_proj_{part}")[expert] for part in ("blocks", "scales", "bias"))
-        return scaled_linear(x, elements, scales, *self.formats) + bias
+    @property
+    def _parts(self) -> list[torch.Tensor]:
+        """The weights, as the operator takes them."""
+        return [getattr(self, f"{name}_{part}") for name in _WEIGHTS for part in ("blocks", "scales", "bias")]
 
 
 class ScaledExpertsOfAll(ScaledExperts):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -81,16 +83,29 @@ def gated_experts(
         [T, K], of x's type; everything is computed in f32. Raises InputError for an `x` of integers.
     """
     _check_floats(x)
-    rows, result = _rounded(x.detach().float().numpy(), input_format, mode), torch.zeros(x.shape, dtype=torch.float32)
-    for expert in range(len(gate_up)):
-        tokens, places = torch.where(chosen == expert)
+    rows, result = x.detach().float(), torch.zeros(x.shape, dtype=torch.float32)
+    parts = gate_up, gate_up_scales, gate_up_bias, down, down_scales, down_bias
+    for number in range(len(gate_up)):
+        tokens, places = torch.where(chosen == number)
         if len(tokens):
-            both = _linear(rows[tokens], gate_up, gate_up_scales, gate_up_bias, weight_format, expert)
-            gate, up = both[:, ::2].clamp(max=limit), both[:, 1::2].clamp(-limit, limit)
-            hidden = _rounded(((up + offset) * gate * torch.sigmoid(gate * alpha)).numpy(), input_format, mode)
-            out = _linear(hidden, down, down_scales, down_bias, weight_format, expert)
+            out = expert(rows[tokens], parts, number, (weight_format, input_format, mode), (alpha, limit, offset))
             result.index_add_(0, tokens, out * shares[tokens, places].float()[:, None])
     return result.to(dtype=x.dtype, device=x.device)
+
+
+def expert(
+    x: torch.Tensor,
+    parts: Sequence[torch.Tensor],
+    number: int,
+    formats: tuple[str, str, str],
+    numbers: tuple[float, float, float],
+) -> torch.Tensor:
+    """Returns what one of several experts makes of rows, from the operands of `gated_experts` in their order."""
+    gate_up, gate_up_scales, gate_up_bias, down, down_scales, down_bias = (part[number] for part in parts)
+    alpha, limit, offset = numbers
+    both = scaled_linear(x, gate_up, gate_up_scales, *formats) + gate_up_bias
+    gate, up = both[..., ::2].clamp(max=limit), both[..., 1::2].clamp(-limit, limit)
+    return scaled_linear((up + offset) * gate * torch.sigmoid(gate * alpha), down, down_scales, *formats) + down_bias
 
 
 def values(elements: torch.Tensor, scales: torch.Tensor, fmt: str, dtype: type = np.float32) -> torch.Tensor:
@@ -111,12 +126,6 @@ def _rounded(rows: np.ndarray, input_format: str, mode: str) -> torch.Tensor:
     if input_format == UNQUANTISED:
         return torch.from_numpy(rows).bfloat16().float()
     return torch.from_numpy(dequantise(*quantise(rows, input_format, mode), input_format))
-
-
-def _linear(
-    rows: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor, fmt: str, expert: int
-) -> torch.Tensor:
-    return rows @ values(weight[expert], scales[expert], fmt).T + bias[expert].detach().float()
 
 
 @gated_experts.register_fake
