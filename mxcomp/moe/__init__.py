@@ -176,9 +176,8 @@ def layer(
     their order, and rounded once, so that results are the same in every run.
     """
     lhs = rows(tokens, routing)
-    hidden = _combined(
-        _activation(activation), [_Part(grouped_matmul(lhs, e, routing), e.bias) for e in (gate, up)], routing
-    )
+    parts = [(grouped_matmul(lhs, each, routing), each.bias) for each in (gate, up)]
+    hidden = _combined(_activation(activation), parts, routing)
     return _behind(hidden, down, routing, fmt, result)
 
 
@@ -198,7 +197,7 @@ def gated_layer(
     mode `mode`: nothing else of them is written to memory.
     """
     out = grouped_matmul(rows(tokens, routing), gate_up, routing)
-    out = _combined(lambda both: both, [_Part(out, gate_up.bias)], routing)
+    out = _combined(lambda both: both, [(out, gate_up.bias)], routing)
     if fmt is None:
         return _behind(_met(_activation(activation), out), down, routing, fmt, result)
     hidden = mx.elementwise(_activation(activation), *gate_and_up(out))
@@ -243,7 +242,7 @@ def _behind(
 ) -> ir.Value:
     """Returns the rest of a layer, from hidden activations f32 [B, BM, inner]."""
     out = grouped_matmul(requantised(hidden, fmt, mode), down, routing)
-    out = _combined(lambda y: y, [_Part(out, down.bias)], routing, result)
+    out = _combined(lambda y: y, [(out, down.bias)], routing, result)
     return _added_up(out, routing, result)
 
 
@@ -257,35 +256,34 @@ def requantised(hidden: ir.Value, fmt: str | None, mode: str = "even") -> Rows:
     return mx.Operand(*parts)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A product [B, BM, N], and biases [E, N] that belong to it."""
-
-    value: ir.Value
-    bias: ir.Value | None
+_Part: TypeAlias = tuple[ir.Value, ir.Value | None]
+"""A product [B, BM, N], and biases [E, N] that belong to it."""
 
 
 def _combined(
     activation: Callable[..., ir.Value], parts: Sequence[_Part], routing: Routing, result: str = "f32"
 ) -> ir.Value:
     """Returns [B, BM, N] of products, each with the bias of its block's expert; zeros where there is no expert."""
-    biases = [None if part.bias is None else gather(part.bias, routing.experts) for part in parts]
-    of_values = [("bmn", part.value) for part in parts]
+    biases = [None if bias is None else gather(bias, routing.experts) for _, bias in parts]
+    of_values = [("bmn", value) for value, _ in parts]
     of_columns = [("bn", bias) for bias in biases if bias is not None]
 
     def body(*elements: ir.Value) -> ir.Value:
         *added, expert, _ = elements[len(parts) :]
-        none = arith.ConstantOp(expert.type, 0).result
-        has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, expert, none).result
-        zero = arith.ConstantOp(elements[0].type, 0.0).result
-        products = [arith.SelectOp(has_expert, value, zero).result for value in elements[: len(parts)]]
-        biased = iter(added)
+        biased, products = iter(added), where_expert(elements[: len(parts)], expert)
         pairs = zip(products, biases, strict=True)
         combined = activation(*(value if bias is None else mx.add(value, next(biased)) for value, bias in pairs))
         return mx.cast(combined, ir.Type.parse(result))
 
     inputs = [*of_values, *of_columns, ("b", routing.experts)]
-    return tabled("bmn", build.static_sizes(parts[0].value), result, inputs, body)
+    return tabled("bmn", build.static_sizes(parts[0][0]), result, inputs, body)
+
+
+def where_expert(elements: Sequence[ir.Value], expert: ir.Value) -> list[ir.Value]:
+    """Returns elements of a block, or zeros where it has no expert."""
+    none, zero = s.constant(0, expert.type), s.constant(0.0, elements[0].type)
+    has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, expert, none).result
+    return [s.select(has_expert, each, zero) for each in elements]
 
 
 def _added_up(rows_: ir.Value, routing: Routing, result: str) -> ir.Value:

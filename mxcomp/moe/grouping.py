@@ -6,10 +6,10 @@ That is gathered: by the expert of each block, or by the token of each row. A di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, tensor
+from iree.compiler.dialects import tensor
 
 from mxcomp import moe
 from mxcomp.formats import MX_BLOCK
@@ -78,24 +78,22 @@ class Blocks:
 
     def _made(self, value: ir.Value, expert: int, token: int | None) -> ir.Value:
         op = graph.producer(value)
-        name = "" if op is None else op.name
-        if op is not None and name == "tensor.empty":
-            return build.empty(self._type(value, expert, token))
-        if op is not None and name == "linalg.fill":
-            return build.filled(constant(op.operands[0]), self._type(value, expert, token))
-        if op is not None and name == "util.optimization_barrier":
-            return build.barrier(self.value(op.operands[0], expert, token))
-        if op is not None and name in ("tensor.expand_shape", "tensor.collapse_shape"):
-            return self._reshaped(op, expert, token)
-        if op is not None and name == "tensor.extract_slice":
-            return self._sliced(op, expert, token)
-        if op is not None and name == "iree_tensor_ext.bitcast":
-            return self._bitcast(op, expert, token)
+        if op is not None and op.name in _MADE:
+            return _MADE[op.name](self, op, expert, token)
         if op is not None and indexing_maps(op) is not None:
             return self._copied(op, ir.OpResult(value).result_number, expert, token)
         if token is not None:
-            raise NotGroupedError(f"{name or 'an argument'} has experts and tokens")
+            raise NotGroupedError(f"{'an argument' if op is None else op.name} has experts and tokens")
         return self._gathered(value, expert, self.routing.experts, 1)
+
+    def _empty(self, op: ir.Operation, expert: int, token: int | None) -> ir.Value:
+        return build.empty(self._type(op.results[0], expert, token))
+
+    def _filled(self, op: ir.Operation, expert: int, token: int | None) -> ir.Value:
+        return build.filled(constant(op.operands[0]), self._type(op.results[0], expert, token))
+
+    def _barrier(self, op: ir.Operation, expert: int, token: int | None) -> ir.Value:
+        return build.barrier(self.value(op.operands[0], expert, token))
 
     def _shape(self, value: ir.Value, expert: int, token: int | None) -> list[int]:
         shape = [size or 0 for size in static_sizes(value)]
@@ -196,11 +194,19 @@ class Blocks:
         loops = names(len(shape))
 
         def body(element: ir.Value, expert: ir.Value, _: ir.Value) -> ir.Value:
-            none, zero = arith.ConstantOp(expert.type, 0).result, arith.ConstantOp(element.type, 0.0).result
-            has_expert = arith.CmpIOp(arith.CmpIPredicate.sge, expert, none).result
-            return arith.SelectOp(has_expert, element, zero).result
+            return moe.where_expert([element], expert)[0]
 
         return tabled(loops, shape, kind, [(loops, product), (loops[0], self.routing.experts)], body)
+
+
+_MADE: Mapping[str, Callable[[Blocks, ir.Operation, int, int | None], ir.Value]] = {
+    "tensor.empty": Blocks._empty,
+    "linalg.fill": Blocks._filled,
+    "util.optimization_barrier": Blocks._barrier,
+    **dict.fromkeys(graph.RESHAPES, Blocks._reshaped),
+    "tensor.extract_slice": Blocks._sliced,
+    "iree_tensor_ext.bitcast": Blocks._bitcast,
+}
 
 
 def _known(pair: tuple[int | None, int | None]) -> tuple[int, int | None]:
