@@ -166,7 +166,7 @@ class _Unit:
         self.results = slice(2 * number, 2 * number + 2)
         shares = [ir.RankedTensorType(out.type).shape[1] for out in threads.outs[self.results]]
         self.base = [workgroup * -share for share in shares]
-        """Where the results lie whose part the workgroup is given, relative to that part."""
+        """The places of the results whose part the workgroup is given, relative to that part."""
 
     def put(self) -> None:
         """Puts a thread's blocks into elements and scales."""

@@ -20,8 +20,10 @@ _HALVES = 2
 
 
 def of(nest: LoopNest, scale_swizzle: TileSwizzle) -> tuple[LoopNest, list[list[int]]] | None:
-    """Returns the nest over whole blocks for one over packed halves of them, and the orders of its loops in which
-    elements and scales are stored; None where packing has another form."""
+    """Returns the nest over whole blocks for one over packed halves of them, and orders of its loops.
+
+    Elements and scales are stored in these orders. None is returned where packing has another form.
+    """
     halves = [i for i, each in enumerate(nest.over) if (each.row, each.column) == (0, 1) and i >= nest.outer]
     half = nest.operand.block // _HALVES
     if nest.inner != (half,) or len(halves) != 1 or (nest.over[halves[0]].size or 0) <= _HALVES:

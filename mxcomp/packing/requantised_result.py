@@ -184,8 +184,9 @@ def _consumers(value: ir.Value) -> Iterator[ir.Operation]:
 def _nest(
     swizzle: TileSwizzle, block: int, size: list[int | None], is_padded: bool
 ) -> tuple[LoopNest, tuple[int, ...]] | None:
-    """Returns the loops over accumulator tiles of a transposed result of [(batch,) M, N], and which of them are the
-    dimensions of these: rows of a tile are K of the next matmul, columns its rows.
+    """Returns the loops over accumulator tiles of a transposed result of [(batch,) M, N], and the tiles' dimensions.
+
+    Rows of a tile are K of the next matmul, columns its rows.
 
     None where lanes have no whole blocks, or N no whole tiles and it may not have padding.
     """
