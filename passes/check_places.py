@@ -25,7 +25,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
 
 from mxcomp.matching import updates
-from mxcomp.matching.sizes import FUNCTIONS
+from mxcomp.matching.size import FUNCTIONS
 from mxcomp.matching.updates import SCATTER, Update
 from mxcomp.mlir import attributes, build, graph, linalg
 from mxcomp.mlir import scalars as s

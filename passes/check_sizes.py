@@ -27,7 +27,8 @@ from iree.compiler.dialects import arith, cf
 
 from mxcomp.layout import ACC, LHS, RHS
 from mxcomp.matching.decision import is_recognised
-from mxcomp.matching.sizes import FUNCTIONS, Size, Sizes, concatenated
+from mxcomp.matching.size import FUNCTIONS, Size
+from mxcomp.matching.sizes import Sizes, concatenated
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, reassociation
 from mxcomp.run.statuses import BRANCH

@@ -24,7 +24,8 @@ from typing import TypeAlias
 from iree.compiler import ir
 from iree.compiler.dialects import tensor
 
-from mxcomp.matching.sizes import Size, Sizes
+from mxcomp.matching.size import Size
+from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import build, graph
 
 

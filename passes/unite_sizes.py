@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf
 
-from mxcomp.matching.sizes import Root
+from mxcomp.matching.size import Root
 from mxcomp.mlir import graph
 from mxcomp.mlir.attributes import EQUAL_SIZES, to_python
 

@@ -26,7 +26,8 @@ from mxcomp.matching.attention_operands import NotCoveredError, as_stored, find_
 from mxcomp.matching.elements import ZERO, Element, Index
 from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Guard, Seen
-from mxcomp.matching.sizes import Size, Sizes
+from mxcomp.matching.size import Size
+from mxcomp.matching.sizes import Sizes
 from mxcomp.matching.softmax import Form, Hidden
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir import scalars as s

@@ -18,7 +18,8 @@ import numpy as np
 from iree.compiler import ir
 
 from mxcomp.matching.elements import ZERO, Element, Index
-from mxcomp.matching.sizes import Size
+from mxcomp.matching.size import Size
+from mxcomp.mlir import graph
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,12 @@ class Sum:
         return self.elements[0] if len(self.elements) == 1 else (None, 0)
 
     @property
+    def size(self) -> Size | None:
+        """The size that it equals; None for other sums."""
+        size, _ = self.element
+        return size if isinstance(size, Size) and self == Sum.of(size) else None
+
+    @property
     def place(self) -> Index | None:
         """The subscript that it equals; None for other sums."""
         if self == Sum(0):
@@ -79,11 +86,10 @@ class Sum:
         """Whether it is always, or never, at least 0; else None."""
         low: float = self.number
         high: float = self.number
-        if self.elements:
-            return None
-        for place, factor in self.places:
-            most = math.inf if place.extent is None else place.extent - 1
-            low, high = low + min(0, factor * most), high + max(0, factor * most)
+        for term, factor in (*self.places, *self.elements):
+            least = -math.inf if isinstance(term, Element) else 0  # a subscript, or a size
+            most = math.inf if not isinstance(term, Index) or term.extent is None else term.extent - 1
+            low, high = low + min(factor * least, factor * most), high + max(factor * least, factor * most)
         return True if low >= 0 else False if high < 0 else None
 
 
@@ -206,7 +212,28 @@ _FROM_RIGHT, _STRICT = {2: False, 3: False, 4: True, 5: True}, (2, 4)
 equality."""
 
 
-def result(op: ir.Operation, operands: Sequence[Value]) -> Value | None:
+def of_scalars(op: ir.Operation, operands: Sequence[Value | None]) -> Value | None:
+    """Returns the value of an operation on scalars, of which some may be unknown; None where it is, too."""
+    if op.name == "arith.constant":
+        return constant(op.results[0])
+    if op.name == "arith.select" and isinstance(operands[0], float):
+        return operands[1 if operands[0] else 2]
+    known = [each for each in operands if each is not None]
+    return _result(op, known) if known and len(known) == len(operands) else None
+
+
+def constant(value: ir.Value) -> Value | None:
+    """Returns the number or truth value that a constant is, or each element of a tensor."""
+    attribute = graph.constant(value)
+    if isinstance(attribute, ir.FloatAttr):
+        return None if math.isnan(attribute.value) else float(attribute.value)
+    if isinstance(attribute, ir.IntegerAttr | ir.BoolAttr):
+        is_truth = str(attribute.type) == "i1"
+        return float(bool(attribute.value)) if is_truth else Sum(int(attribute.value))
+    return None
+
+
+def _result(op: ir.Operation, operands: Sequence[Value]) -> Value | None:
     """Returns the value of an operation on scalars, or None if it is none of these values."""
     if op.name == "arith.select":
         condition, yes, no = operands
@@ -257,7 +284,22 @@ def _of_sums(op: ir.Operation, operands: Sequence[Sum]) -> Value | None:
                 return None
             difference = one.plus(other, -1) if _FROM_RIGHT[predicate] else other.plus(one, -1)
             return choice(frozenset({difference.plus(Sum(-1 if predicate in _STRICT else 0))}), 1.0, 0.0)
+        case "arith.minsi" | "arith.maxsi":
+            ordered = next(((a, b) for a, b in ((one, other), (other, one)) if b.plus(a, -1).holds), None)
+            return None if ordered is None else ordered[op.name == "arith.maxsi"]
+        case "affine.apply":
+            return _with_number(op, operands)
     return None
+
+
+def _with_number(op: ir.Operation, operands: Sequence[Sum]) -> Sum | None:
+    """Returns the sum of the only operand and the number that a map adds to it; None for other maps."""
+    (expr,) = ir.AffineMapAttr(op.attributes["map"]).value.results
+    binary = ir.AffineBinaryExpr(expr) if isinstance(expr, ir.AffineAddExpr) else None
+    is_plain = binary is not None and isinstance(binary.lhs, ir.AffineDimExpr | ir.AffineSymbolExpr)
+    if binary is None or not is_plain or not isinstance(binary.rhs, ir.AffineConstantExpr) or len(operands) != 1:
+        return None
+    return operands[0].plus(Sum(ir.AffineConstantExpr(binary.rhs).value))
 
 
 def _exclusive(one: Value, other: Value) -> Value | None:

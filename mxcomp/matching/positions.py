@@ -19,10 +19,11 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from mxcomp.matching.conditions import Choice, Some, Sum, Value, choice, result, turned
+from mxcomp.matching.conditions import Choice, Some, Sum, Value, choice, constant, of_scalars, turned
 from mxcomp.matching.elements import Element, Index, UntraceableError, loop_subscripts
 from mxcomp.matching.following import KEY, Following, reduction
-from mxcomp.matching.sizes import OF_DIMENSION, Size, Sizes, concatenated
+from mxcomp.matching.size import Size
+from mxcomp.matching.sizes import Sizes, concatenated
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, loop_sizes, reassociation, yielded
 
@@ -200,12 +201,7 @@ class Follower(Following[Value]):
         return choice(frozenset({place}), 1.0, 0.0) if kind == "i1" else Sum(0, (), ((place, 1),))
 
     def outside(self, value: ir.Value) -> Value | None:
-        op = graph.producer(value)
-        if op is not None and op.name in OF_DIMENSION:
-            return Sum.of(self._sizes.of_index(value))
-        if op is None or not op.name.startswith("arith.") or isinstance(value.type, ir.RankedTensorType):
-            return None
-        return _of_scalars(op, [self.outside(each) for each in op.operands])
+        return self._sizes.scalar(value)
 
     def scalar(self, op: ir.Operation, operands: Sequence[Value | None], loops: Sequence[Index]) -> Value | None:
         if op.name == "linalg.index":
@@ -216,7 +212,7 @@ class Follower(Following[Value]):
             if all(each is not None and each.extent in (1, size) for each, size in zip(places, sizes, strict=True)):
                 return self.element(op.operands[0], [each for each in places if each])
             return self._at(op.operands[0], [each if isinstance(each, Sum) else None for each in operands[1:]])
-        return _of_scalars(op, operands)
+        return of_scalars(op, operands)
 
     def _at(self, value: ir.Value, places: Sequence[Sum | None]) -> Sum | None:
         """Returns the integer at places of a tensor, which may be unknown where it does not depend on them."""
@@ -228,7 +224,7 @@ class Follower(Following[Value]):
         """Returns a constant, an integer of a part or of a row with a first column, or the value of a reduction."""
         match op.name:
             case "arith.constant":
-                return _constant(place.value)
+                return constant(place.value)
             case "tensor.extract_slice":
                 offsets = Sizes().offsets(op) or ()
                 places = [_sum(each).plus(Sum(by)) for each, by in zip(place.indices, offsets, strict=False)]
@@ -281,22 +277,3 @@ class Follower(Following[Value]):
 
 def _sum(index: Index) -> Sum:
     return Sum(0, ((index, 1),)) if index.axis and index.extent != 1 else Sum(0)
-
-
-def _of_scalars(op: ir.Operation, operands: Sequence[Value | None]) -> Value | None:
-    if op.name == "arith.constant":
-        return _constant(op.results[0])
-    if op.name == "arith.select" and isinstance(operands[0], float):
-        return operands[1 if operands[0] else 2]
-    known = [each for each in operands if each is not None]
-    return result(op, known) if known and len(known) == len(operands) else None
-
-
-def _constant(value: ir.Value) -> Value | None:
-    attribute = graph.constant(value)
-    if isinstance(attribute, ir.FloatAttr):
-        return None if math.isnan(attribute.value) else float(attribute.value)
-    if isinstance(attribute, ir.IntegerAttr | ir.BoolAttr):
-        is_truth = str(attribute.type) == "i1"
-        return float(bool(attribute.value)) if is_truth else Sum(int(attribute.value))
-    return None

@@ -9,155 +9,17 @@ Bounds of slices are sizes plus numbers, which can be compared, as no size is ne
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fractions import Fraction
 
 from iree.compiler import ir
 
+from mxcomp.matching import conditions
+from mxcomp.matching.conditions import Sum, Value
+from mxcomp.matching.size import FUNCTIONS, OF_DIMENSION, Root, Size, owner
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.dispatches import DISPATCH
 from mxcomp.mlir.linalg_ops import reassociation
-
-
-@dataclass(frozen=True)
-class Root:
-    """Dimension `dim` of a tensor, or an index, that is not followed any further."""
-
-    value: ir.Value
-    dim: int = 0
-
-    def build(self) -> ir.Value:
-        """Returns the index at the insertion point."""
-        return build.dim(self.value, self.dim) if build.is_tensor(self.value) else build.as_index(self.value)
-
-    def __str__(self) -> str:
-        op, dim = graph.producer(self.value), self.dim
-        argument = self.value
-        if op is not None and op.name == _OF_VIEW:
-            argument, dim = op.operands[0], ir.IntegerAttr(op.attributes["index"]).value
-        function = argument.owner.owner.operation if isinstance(argument, ir.BlockArgument) else None
-        if function is None or function.name not in FUNCTIONS:
-            return f"a size computed at {graph.location_text(self.value.location)}"
-        of_dim = "" if isinstance(argument.type, (ir.IndexType, ir.IntegerType)) else f"dimension {dim} of "
-        of_function = "" if graph.is_public(function) else f" of @{graph.symbol_name(function)}"
-        return f"{of_dim}argument {ir.BlockArgument(argument).arg_number}{of_function}"
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is a size of a function's or a loop's argument or result, or an index that is computed."""
-        return _owner(self.value).name.startswith((*FUNCTIONS, "scf.")) or not build.is_tensor(self.value)
-
-
-_OF_VIEW = "hal.buffer_view.dim"
-OF_DIMENSION = ("tensor.dim", _OF_VIEW)
-FUNCTIONS = ("util.func", "func.func")
-
-
-@dataclass(frozen=True, eq=False)
-class Size:
-    """`factor` times the product of `roots`, in any order."""
-
-    factor: Fraction = Fraction(1)
-    roots: tuple[Root, ...] = ()
-
-    def __mul__(self, other: Size | Fraction | int) -> Size:
-        if isinstance(other, Size):
-            return Size(self.factor * other.factor, self.roots + other.roots)
-        return Size(self.factor * other, self.roots)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Size) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def _key(self) -> object:
-        return self.factor, frozenset(Counter(self.roots).items())
-
-    def __str__(self) -> str:
-        factors = [] if self.factor == 1 and self.roots else [str(self.factor)]
-        return " * ".join([*factors, *map(str, self.roots)])
-
-    @property
-    def number(self) -> int | None:
-        """Returns what it is, if it depends on no root."""
-        return None if self.roots else int(self.factor)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether all of its roots are known."""
-        return all(root.is_known for root in self.roots)
-
-    @property
-    def producers(self) -> list[ir.Operation]:
-        """Returns the operations that compute its roots."""
-        return [op for root in self.roots if (op := graph.producer(root.value)) is not None]
-
-    def over(self, other: Size) -> Size:
-        """Returns this size without the common factors of both; its factor is an integer."""
-        left = Counter(self.roots) - Counter(other.roots)
-        return Size(Fraction((self.factor / other.factor).numerator), tuple(left.elements()))
-
-    def by(self, other: Size) -> Size | None:
-        """Returns this size divided by another one; None where that is no product of sizes and an integer."""
-        is_whole = other.factor and (self.factor / other.factor).denominator == 1
-        return self.over(other) if is_whole and Counter(other.roots) <= Counter(self.roots) else None
-
-    def build(self) -> ir.Value:
-        """Returns the index at the insertion point, of a size with an integer factor."""
-        values, factor = [root.build() for root in self.roots], int(self.factor)
-        return build.times(build.product(values), factor) if values else build.constant_index(factor)
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """A number and perhaps a size, which is at least 0."""
-
-    number: int
-    size: Size | None = None
-
-    def plus(self, other: _Sum, sign: int = 1) -> _Sum | None:
-        number = self.number + sign * other.number
-        if other.size is None or (self.size is None and sign > 0):
-            return _Sum(number, self.size or other.size)
-        return _Sum(number) if sign < 0 and self.size == other.size else None
-
-    def is_less(self, other: _Sum) -> bool | None:
-        """Returns whether it is less than another one; None where that depends on sizes."""
-        is_less = self.number < other.number
-        is_known = self.size == other.size or (self.size if is_less else other.size) is None
-        return is_less if is_known else None
-
-    def ordered(self, other: _Sum) -> tuple[_Sum | None, _Sum | None]:
-        """Returns the lesser and the greater one of two."""
-        is_less = self.is_less(other)
-        return (None, None) if is_less is None else (self, other) if is_less else (other, self)
-
-
-def _applied(op: ir.Operation, operand: _Sum) -> _Sum | None:
-    """Returns the sum of an operand and the number that a map adds to it; None for other maps."""
-    (expr,) = ir.AffineMapAttr(op.attributes["map"]).value.results
-    binary = ir.AffineBinaryExpr(expr) if isinstance(expr, ir.AffineAddExpr) else None
-    is_plain = binary is not None and isinstance(binary.lhs, ir.AffineDimExpr | ir.AffineSymbolExpr)
-    if binary is None or not is_plain or not isinstance(binary.rhs, ir.AffineConstantExpr):
-        return None
-    return operand.plus(_Sum(ir.AffineConstantExpr(binary.rhs).value))
-
-
-_OF_SUMS: Mapping[str, Callable[..., _Sum | None]] = {
-    "arith.index_cast": lambda op, one: one,
-    "affine.apply": lambda op, *operands: _applied(op, *operands) if len(operands) == 1 else None,
-    "arith.addi": lambda op, one, other: one.plus(other),
-    "arith.subi": lambda op, one, other: one.plus(other, -1),
-    "arith.minsi": lambda op, one, other: one.ordered(other)[0],
-    "arith.maxsi": lambda op, one, other: one.ordered(other)[1],
-}
-"""Functions that compute the sums of operations from those of their operands."""
-_SELECT, _LESS = "arith.select", 2
-"""The predicate of arith.cmpi."""
 
 
 class Sizes:
@@ -165,7 +27,7 @@ class Sizes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[ir.Value, int], Size] = {}
-        self._sums: dict[ir.Value, _Sum | None] = {}
+        self._scalars: dict[ir.Value, Value | None] = {}
 
     def of(self, value: ir.Value, dim: int) -> Size:
         """Returns the size of a tensor's dimension."""
@@ -195,35 +57,30 @@ class Sizes:
         if op is not None and op.name in _QUOTIENTS:
             found = self.of_index(op.operands[0]).by(self.of_index(op.operands[1]))
             return found or Size(roots=(Root(value),))
-        total = self._sum(value) if op is not None and op.name in (*_OF_SUMS, _SELECT) else None
-        return total.size if total and total.size and not total.number else Size(roots=(Root(value),))
+        total = None if op is None or not op.name.startswith(_ARITHMETIC) else self.scalar(value)
+        return (total.size if isinstance(total, Sum) else None) or Size(roots=(Root(value),))
 
     def offsets(self, op: ir.Operation) -> list[int] | None:
         """Returns the offsets of a slice without steps; None where one depends on sizes, or on data."""
         static, _, steps = graph.slicing(op)
         dynamic = iter(op.opview.offsets)
-        found = [self._sum(next(dynamic)) if each == build.DYNAMIC else _Sum(each) for each in static]
-        known = [each.number for each in found if each is not None and each.size is None]
+        found = [self.scalar(next(dynamic)) if each == build.DYNAMIC else Sum(each) for each in static]
+        known = [each.number for each in found if isinstance(each, Sum) and each == Sum(each.number)]
         return known if len(known) == len(static) and set(steps) <= {1} else None
 
-    def _sum(self, value: ir.Value) -> _Sum | None:
-        """Returns the sum that an index, or an integer, is; None for others."""
-        if value not in self._sums:
-            number, op = graph.number(value), graph.producer(value)
-            self._sums[value] = None if op is None else self._summed(op) if number is None else _Sum(number)
-        return self._sums[value]
+    def scalar(self, value: ir.Value) -> Value | None:
+        """Returns the sum, number or truth value that arithmetic on sizes and constants gives; None for others."""
+        if value not in self._scalars:
+            self._scalars[value] = self._calculated(value)
+        return self._scalars[value]
 
-    def _summed(self, op: ir.Operation) -> _Sum | None:
-        if op.name in OF_DIMENSION:
-            return _Sum(0, self.of_index(op.results[0]))
-        test = graph.producer(op.operands[0], "arith.cmpi") if op.name == _SELECT else None
-        if test is not None and ir.IntegerAttr(test.attributes["predicate"]).value == _LESS:
-            one, other = (self._sum(each) for each in test.operands)
-            is_less = None if one is None or other is None else one.is_less(other)
-            return None if is_less is None else self._sum(op.operands[1 if is_less else 2])
-        found = [self._sum(each) for each in op.operands] if op.name in _OF_SUMS else []
-        operands = [each for each in found if each is not None]
-        return _OF_SUMS[op.name](op, *operands) if operands and len(operands) == len(found) else None
+    def _calculated(self, value: ir.Value) -> Value | None:
+        op = graph.producer(value)
+        if op is not None and op.name in OF_DIMENSION:
+            return Sum.of(self.of_index(value))
+        if op is None or not op.name.startswith(_ARITHMETIC) or build.is_tensor(value):
+            return None
+        return conditions.of_scalars(op, [self.scalar(each) for each in op.operands])
 
     def given(self, op: ir.Operation, dim: int) -> Size | None:
         """Returns the size of a result's dimension that is an operand of its operation, or None."""
@@ -278,7 +135,7 @@ class Sizes:
             first, *others = [self.of(op.regions[0].blocks[0].arguments[1 + number], dim)]
         else:
             first, *others = [self._yielded(region.blocks[0], number, dim) for region in op.regions]
-        is_outside = not any(op in graph.around(_owner(root.value)) for root in first.roots)
+        is_outside = not any(op in graph.around(owner(root.value)) for root in first.roots)
         return first if is_outside and all(other == first for other in others) else None
 
     def _of_call(self, op: ir.Operation, number: int, dim: int) -> Size | None:
@@ -292,7 +149,7 @@ class Sizes:
         size = self._yielded(callee.regions[0].blocks[0], number, dim)
         found = Size(size.factor)
         for root in size.roots:
-            if not isinstance(root.value, ir.BlockArgument) or _owner(root.value) != callee:
+            if not isinstance(root.value, ir.BlockArgument) or owner(root.value) != callee:
                 return None
             given = op.operands[ir.BlockArgument(root.value).arg_number]
             found *= self.of(given, root.dim) if build.is_tensor(given) else self.of_index(given)
@@ -312,6 +169,7 @@ _SAME = ("arith.", "math.", "tensor.cast", "tensor.bitcast", "util.optimization_
 """Operations whose result has the sizes of their first operand that is a tensor."""
 _GIVEN = {"tensor.empty": 0, "tensor.expand_shape": 1, "flow.tensor.tie_shape": 1, "hal.tensor.import": 1}
 """Operations whose operands contain their result's dynamic sizes, with the index of the first one."""
+_ARITHMETIC = ("arith.", "affine.apply")
 _QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
 _SAME_INDEX = ("arith.index_cast", "arith.index_castui", "util.assume.int")
 
@@ -343,9 +201,3 @@ def in_columns(value: ir.Value) -> list[ir.Value]:
             return []
         parts.insert(0, part)
     return parts if end == 0 else []
-
-
-def _owner(value: ir.Value) -> ir.Operation:
-    """Returns the operation that computes a value, or that has it as an argument of its region."""
-    owner = value.owner
-    return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation

@@ -23,7 +23,8 @@ from iree.compiler import ir
 
 from mxcomp.matching.elements import ZERO, Element, Index, apply_map
 from mxcomp.matching.following import KEY, Following, reduction
-from mxcomp.matching.sizes import Size, Sizes
+from mxcomp.matching.size import Size
+from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_rounding, is_zero, iterators, loop_sizes, sums_products

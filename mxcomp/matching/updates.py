@@ -23,7 +23,8 @@ from mxcomp.matching.conditions import Choice, Sum
 from mxcomp.matching.elements import RESHAPES, ZERO, Element, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Follower
-from mxcomp.matching.sizes import Size, Sizes, in_columns
+from mxcomp.matching.size import Size
+from mxcomp.matching.sizes import Sizes, in_columns
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, reassociation, yielded
 
@@ -299,11 +300,9 @@ def _span(found: Choice) -> tuple[Index, Element, int, Size] | None:
 
 def _size(found: Sum) -> Size | None:
     """Returns a sum that is a number above 0, or a dynamic size; None for others."""
-    if not found.elements and not found.places:
+    if found == Sum(found.number):
         return Size(Fraction(found.number)) if found.number > 0 else None
-    size, by = found.element
-    is_alone = isinstance(size, Size) and (found.number, found.places, by) == (0, (), 1)
-    return size if isinstance(size, Size) and is_alone and size.factor.denominator == 1 else None
+    return found.size if found.size is not None and found.size.factor.denominator == 1 else None
 
 
 def _taken(place: Element, line: Index, position: Element, number: int, count: Size) -> Element:

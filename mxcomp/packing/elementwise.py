@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, memref
 
-from mxcomp.matching.sizes import Size, Sizes
+from mxcomp.matching.size import Size
+from mxcomp.matching.sizes import Sizes
 from mxcomp.mlir import build, composing, graph
 from mxcomp.mlir.assumptions import Range, assume
 from mxcomp.packing import standing
