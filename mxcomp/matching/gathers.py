@@ -19,11 +19,12 @@ from iree.compiler.dialects import arith
 
 from mxcomp.layout import LHS_SCALE, RHS_SCALE, DataTiledLayout
 from mxcomp.matching import same_spelling
+from mxcomp.matching.elements import ZERO, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.storage import BITCASTS, is_gathered, storage
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.build import static_sizes
 from mxcomp.mlir.inline import constant
-from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, yielded
 
 
 @dataclass(frozen=True)
@@ -157,36 +158,24 @@ def are_given(elements: ir.Value) -> bool:
 
 
 def _gather(op: ir.Operation) -> Gather | None:
-    if op.name != "linalg.generic" or len(op.operands) != 2 or "reduction" in iterators(op):
+    if op.name != "linalg.generic" or len(op.operands) != 2 or not is_elementwise(op):
         return None
     ids, body = op.operands[0], op.regions[0].blocks[0]
-    read = graph.producer(yielded(op))
-    if not isinstance(ids.type, ir.RankedTensorType) or read is None or read.name != "tensor.extract":
+    read = graph.producer(yielded(op), "tensor.extract")
+    if not build.is_tensor(ids) or read is None or read.block != body or _is_inside(read.operands[0], body):
         return None
     source, subscript, *inner = read.operands
-    rank, leading = ir.RankedTensorType(op.results[0].type).rank, ir.RankedTensorType(ids.type).rank
-    with op.context:
-        maps = [ir.AffineMap.get(rank, 0, [ir.AffineExpr.get_dim(i) for i in range(n)]) for n in (leading, rank)]
-    found = [_without_ones(each, value) for each, value in zip(indexing_maps(op) or [], op.operands, strict=False)]
-    if found != maps or read.block != body or _is_inside(source, body):
+    sizes, leading = static_sizes(op.results[0]), ir.RankedTensorType(ids.type).rank
+    place = tuple(ZERO if size == 1 else Index(f"axis {i}", 1, size) for i, size in enumerate(sizes))
+    loops = loop_subscripts(op, place)
+    try:
+        of_ids = apply_map((indexing_maps(op) or [])[0], loops)
+    except UntraceableError:
         return None
-    if [_loop(value) for value in inner] != list(range(leading, rank)):
-        return None
-    sizes = static_sizes(op.results[0])
-    if static_sizes(source)[1:] != sizes[leading:] or not _is_calculated(subscript, body):
-        return None
-    return Gather(source, ids, subscript, body.arguments[0])
-
-
-def _without_ones(affine_map: ir.AffineMap, value: ir.Value) -> ir.AffineMap:
-    """Returns a map with a loop for each subscript of a dimension of size 1 that is 0."""
-    zero = ir.AffineExpr.get_constant(0, affine_map.context)
-    sizes = zip(affine_map.results, static_sizes(value), strict=True)
-    loops = [
-        ir.AffineExpr.get_dim(i, affine_map.context) if size == 1 and each == zero else each
-        for i, (each, size) in enumerate(sizes)
-    ]
-    return ir.AffineMap.get(affine_map.n_dims, 0, loops, affine_map.context)
+    kept = [graph.producer(value, "linalg.index") for value in inner]
+    at = [None if each is None else loops[ir.IntegerAttr(each.attributes["dim"]).value] for each in kept]
+    is_whole = (*of_ids, *at) == place and static_sizes(source)[1:] == sizes[leading:]
+    return Gather(source, ids, subscript, body.arguments[0]) if is_whole and _is_calculated(subscript, body) else None
 
 
 def _is_inside(value: ir.Value, body: ir.Block) -> bool:
@@ -203,13 +192,6 @@ def _is_calculated(value: ir.Value, body: ir.Block) -> bool:
         return value == body.arguments[0]
     arithmetic = op.name.startswith("arith.") and len(op.results) == 1 and not list(op.regions)
     return arithmetic and all(_is_calculated(operand, body) for operand in op.operands)
-
-
-def _loop(value: ir.Value) -> int | None:
-    """Returns the loop that a subscript is."""
-    if (op := graph.producer(value, "linalg.index")) is None:
-        return None
-    return ir.IntegerAttr(op.attributes["dim"]).value
 
 
 def are_hidden(product: ir.Value, ids: ir.Value) -> bool:

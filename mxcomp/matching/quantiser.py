@@ -13,7 +13,7 @@ normalisation's last step) belong to it where nothing else uses them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -124,11 +124,11 @@ def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = (
     assert size is not None
     row, block = Index("row", 1, height), Index("k", size, blocks)
     accesses = ((elements, (row, block, Index("k", 1, size))), (scales, (row, block)))
-    finder = _Finder(size, stops)
+    finder = Finder(size, {*stops}.__contains__)
     try:
         first, second = (finder.node(value, subscripts) for value, subscripts in accesses)
         while known := _foreign(finder.ops) | _narrow_readers((first, second)):
-            finder = _Finder(size, stops := {*stops, *known})
+            finder = Finder(size, (stops := {*stops, *known}).__contains__)
             first, second = (finder.node(value, subscripts) for value, subscripts in accesses)
     except UntraceableError:
         return None
@@ -159,16 +159,18 @@ def _users(op: ir.Operation) -> set[ir.Operation]:
     return {user for user in graph.readers(op.results[0], RESHAPES) if user.name != "tensor.dim"}
 
 
-class _Finder:
-    """Follows values back within blocks of so many elements. `ops` are the operations passed, with whether they are
-    activations.
+class Finder:
+    """Follows values back within blocks, or whole rows, of so many elements.
+
+    What is computed by operations that are read is not followed. `ops` are the operations passed, with whether they
+    are activations.
     """
 
-    def __init__(self, block: int, stops: Iterable[ir.Operation] = ()) -> None:
+    def __init__(self, block: int, is_read: Callable[[ir.Operation], bool]) -> None:
         self._block = block
         self.ops: dict[ir.Operation, bool] = {}
         self.readings: list[Reading] = []
-        self._stops = frozenset(stops)
+        self._is_read = is_read
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Node] = {}
 
     def node(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
@@ -186,7 +188,7 @@ class _Finder:
 
     def _follow(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
         op = graph.producer(value)
-        if op is None or op in self._stops:
+        if op is None or self._is_read(op):
             return self._read(value, subscripts)
         if op.name in RESHAPES:
             try:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from iree.compiler import ir
 
-from mxcomp.matching.conditions import Choice, Sum
+from mxcomp.matching.conditions import Choice, Sum, Value
 from mxcomp.matching.elements import RESHAPES, ZERO, Element, Index, UntraceableError, apply_map, loop_subscripts
 from mxcomp.matching.expressions import moved
 from mxcomp.matching.positions import Follower
@@ -317,48 +317,37 @@ def _taken(place: Element, line: Index, position: Element, number: int, count: S
         if count.number != 1 or line in place.indices:
             raise UntraceableError
         return place
-    loops = loop_subscripts(op, place.indices)
-    source, *places = extract.operands
+    loops, known = loop_subscripts(op, place.indices), dict[ir.Value, Value | None]()
+    row, (source, *places) = _Row(line, position, number, count), extract.operands
     found = []
     for dim, (at, size) in enumerate(zip(places, build.static_sizes(source), strict=True)):
-        index = graph.producer(at)
-        if index is not None and index.name == "linalg.index":
-            found.append(loops[ir.IntegerAttr(index.attributes["dim"]).value])
-            if found[-1].extent != size:
-                raise UntraceableError
-        elif size == 1:
+        where = row.body(op, at, loops, known)
+        index = where.place if isinstance(where, Sum) else None
+        if size == 1:
             found.append(ZERO)
-        elif index is not None and index.name == "arith.index_cast" and Sizes().of(source, dim) == count:
-            argument = _argument(op, index.operands[0])
-            if argument is None or not _is_row(_operand(op, argument, loops), line, position, number, count):
-                raise UntraceableError
+        elif where == row.of_place and Sizes().of(source, dim) == count:
             found.append(Index(line.axis, 1, count.number))
+        elif index is not None and index.extent == size:
+            found.append(index)
         else:
             raise UntraceableError
     return Element(source, tuple(found))
 
 
-def _is_row(place: Element, line: Index, position: Element, number: int, count: Size) -> bool:
-    """Returns whether an integer selects the row for each of `count` positions."""
-    last = Sum.of(count).plus(Sum(-1))
-    op, follower = graph.producer(place.value), Follower()
-    if op is not None and is_elementwise(op) and len(op.operands) == 2 and _keeps(op, last, follower):
-        place = _operand(op, 0, loop_subscripts(op, place.indices))
-    return follower.element(place.value, place.indices) == Sum(number, ((line, 1),), ((position, -1),))
+class _Row(Follower):
+    """Follows integers; of what is the row of each of `count` places, limits that keep all of these change nothing."""
 
+    def __init__(self, line: Index, position: Element, number: int, count: Size) -> None:
+        super().__init__()
+        self.of_place = Sum(number, ((line, 1),), ((position, -1),))
+        self._last = Sum.of(count).plus(Sum(-1))
 
-def _keeps(op: ir.Operation, last: Sum, follower: Follower) -> bool:
-    """Returns whether a body limits its argument, but returns what is from 0 to `last` as it is."""
-    *body, end = op.regions[0].blocks[0].operations
-    value = op.regions[0].blocks[0].arguments[0]
-    for inner in (view.operation for view in body):
-        if inner.name == "arith.constant":
-            continue
-        bound = follower.outside(inner.operands[1]) if inner.name in _LIMITS and inner.operands[0] == value else None
-        if not isinstance(bound, Sum) or not _LIMITS[inner.name](bound, last).holds:
-            return False
-        value = inner.results[0]
-    return bool(end.operands[0] == value)
+    def scalar(self, op: ir.Operation, operands: Sequence[Value | None], loops: Sequence[Index]) -> Value | None:
+        if op.name in _LIMITS and operands[0] == self.of_place:
+            bound = operands[1]
+            if isinstance(bound, Sum) and _LIMITS[op.name](bound, self._last).holds:
+                return self.of_place
+        return super().scalar(op, operands, loops)
 
 
 _LIMITS: Mapping[str, Callable[[Sum, Sum], Sum]] = {
