@@ -38,7 +38,7 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf
 
-from mxcomp.matching import attention, offers, positions
+from mxcomp.matching import attention, attention_masks, offers, positions
 from mxcomp.matching.attention import Attention, Few
 from mxcomp.matching.decision import VERSIONS
 from mxcomp.matching.positions import Guard
@@ -266,7 +266,7 @@ def _added(mask: ir.Value, hides_finitely: bool) -> ir.Value:
     if not hides_finitely:
         return mask
     return build.elementwise(
-        mask.type, [mask], lambda number: arith.MaximumFOp(number, s.constant(attention.LOWEST, kind)).result
+        mask.type, [mask], lambda number: arith.MaximumFOp(number, s.constant(attention_masks.LOWEST, kind)).result
     )
 
 

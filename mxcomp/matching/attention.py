@@ -13,29 +13,22 @@ is ever computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
 
-from mxcomp.formats import MX_BLOCK, element_format
-from mxcomp.matching import caches, gathers, positions, softmax
-from mxcomp.matching.attention_operands import NotCoveredError, as_stored, find_parts, find_stored
-from mxcomp.matching.elements import ZERO, Element, Index
-from mxcomp.matching.expressions import moved
-from mxcomp.matching.positions import Guard, Seen
-from mxcomp.matching.size import Size
-from mxcomp.matching.sizes import Sizes
-from mxcomp.matching.softmax import Form, Hidden
+from mxcomp.matching import attention_cached, attention_masks, softmax
+from mxcomp.matching.attention_operands import NotCoveredError, find_stored
+from mxcomp.matching.elements import Element, Index
+from mxcomp.matching.positions import Guard
+from mxcomp.matching.softmax import Form
 from mxcomp.mlir import build, graph, linalg_ops
-from mxcomp.mlir import scalars as s
 from mxcomp.target import Target
 from mxcomp.ukernels import attention
 from mxcomp.ukernels.attention_decode import Decode
 from mxcomp.ukernels.attention_decode_parameters import MOST_NARROW_WAVES, MOST_ROWS, MOST_SPLITS, MOST_WAVES
-from mxcomp.ukernels.attention_memory import Bound, Paged, Reach, Stored, Subscript
+from mxcomp.ukernels.attention_memory import Stored
 from mxcomp.ukernels.attention_prefill import Prefill
 from mxcomp.ukernels.builder import MOST_BYTES, MOST_ELEMENTS
 
@@ -43,8 +36,6 @@ ATTENTION = "iree_linalg_ext.attention"
 NAMES = (ATTENTION, softmax.PRODUCT)
 """The names of operations that may be an attention."""
 
-LOWEST = -2.3e38
-"""A number that hides a score it is added to, and is finite times log2(e)."""
 _TYPES, _ELEMENT_BYTES = ("bf16", "f16"), 2
 _MASKS = (*_TYPES, "f32", "i1")
 _MOST_SIZE, _FRAGMENT = 256, 16
@@ -100,7 +91,7 @@ def find(op: ir.Operation, target: Target) -> tuple[Mapping[str, int | None], At
             return None
         axes = form.axes
         found = _kernel(form, target)
-        return axes, replace(found, note=_kept_otherwise(found.operands[1:3]))
+        return axes, replace(found, note=attention_cached.kept_otherwise(found.operands[1:3]))
     except NotCoveredError as reason:
         return axes, str(reason)
 
@@ -119,37 +110,7 @@ def _spelled(op: ir.Operation) -> Form | None:
         if softmax.resembles(op):
             raise NotCoveredError("spelled in a form that is not recognised")
         return None
-    return found if found.hidden is None else replace(found, mask=_as_added(op, found.hidden))
-
-
-def _as_added(op: ir.Operation, hidden: Hidden) -> Element:
-    """Builds, in front of the attention, what hides as much if it is added to scores."""
-    lowest = LOWEST if math.isfinite(hidden.number) else hidden.number
-    yes, no = (lowest, 0.0) if hidden.truth else (0.0, lowest)
-    return _made_of(op, hidden.values, lambda truth: s.select(truth, yes, no))
-
-
-def _deepened(op: ir.Operation, mask: Element) -> Element:
-    """Builds, in front of an attention whose sums PyTorch rounds to f16, a mask in which low numbers hide all there is.
-
-    What is left of a score then is less than 32.
-    """
-
-    def number(value: ir.Value) -> ir.Value:
-        wide = s.widened(value)
-        low, infinite = (s.constant(each, wide.type) for each in (softmax.LOW, -math.inf))
-        is_low = arith.CmpFOp(arith.CmpFPredicate.OLE, wide, low).result
-        is_finite = arith.CmpFOp(arith.CmpFPredicate.OGT, wide, infinite).result
-        return s.select(s.both(is_low, is_finite), LOWEST, wide)
-
-    return _made_of(op, mask, number)
-
-
-def _made_of(op: ir.Operation, mask: Element, number: Callable[[ir.Value], ir.Value]) -> Element:
-    """Builds, in front of the attention, numbers of f32 from those of a mask."""
-    with ir.InsertionPoint(op), op.location:
-        kind = build.tensor_type(build.static_sizes(mask.value), "f32")
-        return Element(build.elementwise(kind, [mask.value], number), mask.indices)
+    return found if found.hidden is None else replace(found, mask=attention_masks.as_added(op, found.hidden))
 
 
 def _whole(op: ir.Operation, axes: Mapping[str, int | None]) -> Form:
@@ -170,9 +131,9 @@ def _kernel(form: Form, target: Target) -> Attention:
     is_decode = heads is not None and queries is not None and queries <= MOST_ROWS
     is_far = not is_decode and heads is not None and queries is not None
     query = find_stored(form.query, form.axes, "d", _ELEMENT_BYTES * MOST_ELEMENTS if is_far else MOST_BYTES)
-    key, value = _both_cached(form, is_decode)
+    key, value = attention_cached.both(form, is_decode)
     ids, pages = ((), None) if key.table is None else ((key.table[0],), key.table[1])
-    mask = _masked(form) if form.mask is not None else _Mask()
+    mask = attention_masks.of(form)
     sink = _sink(form)
     cached = key.value, value.value, *key.rest, *key.scales, *value.scales, *ids
     operands = (query[0], *cached, *mask.operands, *sink[:1], *mask.positions)
@@ -197,24 +158,18 @@ def _kernel(form: Form, target: Target) -> Attention:
         if waves == most[-1]:
             prefill = _split(prefill)
         return Attention(form.result, prefill, operands, mask.guard, is_spelled, few)
-    tables = () if pages is None else (pages.table,)
-    shared_by = (
-        *(each for each in (key.stored, key.stored.rest, value.stored) if each),
-        *tables,
-        *(() if mask.reach is None else mask.reach.positions),
-    )
+    tables = [] if pages is None else [pages.table]
+    positions = [] if mask.reach is None else mask.reach.positions
+    shared_by = [*(each for each in (key.stored, key.stored.rest, value.stored) if each), *tables, *positions]
     strides = [each.stride for stored in shared_by for each in stored.subscripts if each.axis == "n"]
     shared = math.gcd(heads, *strides)
     group = max(g for g in range(1, shared + 1) if shared % g == 0 and g * queries <= MOST_ROWS)
-    is_alone = (
-        _is_alone(heads // group, (key.stored, value.stored), keys, target.cus)
-        and group * queries * value_size <= _MOST_SUMS
-    )
+    groups, sums = heads // group, group * queries * value_size
+    is_alone = _is_alone(groups, (key.stored, value.stored), keys, target.cus) and sums <= _MOST_SUMS
     result = str(build.element(form.result)) if is_alone else ""
-    most_splits = MOST_WAVES if result else MOST_SPLITS
-    if result and key.stored.format and value.stored.format and group * queries * value_size <= _MOST_SUMS // 2:
-        most_splits = MOST_NARROW_WAVES
-    splits = _splits(heads // group, keys, most_splits, _SPLITS * target.cus)
+    is_narrow = key.stored.format and value.stored.format and sums <= _MOST_SUMS // 2
+    most_splits = MOST_SPLITS if not is_alone else MOST_NARROW_WAVES if is_narrow else MOST_WAVES
+    splits = _splits(groups, keys, most_splits, _SPLITS * target.cus)
     decode = Decode(heads, queries, *spec, result, pages=pages, group=group, splits=splits, value_scale=value.number)
     return Attention(form.result, decode, operands, mask.guard, is_spelled)
 
@@ -243,74 +198,12 @@ def _check_dynamic(kernel: Prefill) -> None:
             raise NotCoveredError("its batch, and its queries or keys, are dynamic: expected the batch outermost")
 
 
-@dataclass(frozen=True)
-class _Mask:
-    """The keys that queries see, in the kernel's form, its operands, and the operations that become redundant."""
-
-    operands: tuple[ir.Value, ...] = ()
-    stored: Stored | None = None
-    positions: tuple[ir.Value, ...] = ()
-    reach: Reach | None = None
-    guard: Guard | None = None
-
-
-def _masked(form: Form) -> _Mask:
-    assert form.mask is not None
-    hides = softmax.LOW if form.adds_in_f16 else positions.HIDES
-    seen = positions.seen(form.mask.value, form.mask.indices, hides)
-    if seen is not None:
-        result = [Index(axis, 1, form.axes[axis]) for axis in "ntv"]
-        of_keys = [index.axis == "l" for index in form.key.indices]
-        keys = Sizes().of(form.key.value, of_keys.index(True)) if True in of_keys else Size()
-        guard = positions.guard(form.result, result, seen, keys)
-        if (mask := _by_position(form, seen, guard)) is not None:
-            return mask
-    value, stored = find_stored(_deepened(form.op, form.mask) if form.adds_in_f16 else form.mask, form.axes, whole="")
-    return _Mask((value,), stored)
-
-
-def _by_position(form: Form, seen: Seen, guard: Guard | None) -> _Mask | None:
-    """Returns the mask by positions, or None where the kernel needs it as it is."""
-    zeroes = form.sink is not None or (guard is not None and guard.zeroes)
-    blind_sees_all = seen.hides_finitely and not zeroes
-    elements = list(dict.fromkeys(each.position for each in (*seen.ends, *seen.starts) if each.position is not None))
-    integers = [_integers(each) for each in elements]
-    if any(each is None for each in integers):
-        return None
-    ends, starts = (
-        tuple(
-            Bound(each.number, each.of_query, None if each.position is None else elements.index(each.position))
-            for each in bounds
-        )
-        for bounds in (seen.ends, seen.starts)
-    )
-    reach = Reach(ends, starts, tuple(each for each in integers if each), blind_sees_all)
-    mask = _Mask((), None, tuple(each.value for each in elements), reach if ends or starts else None, guard)
-    if seen.among is None:
-        return mask
-    stored = None if blind_sees_all else as_stored(seen.among, form.axes, "", ("l",))
-    return None if stored is None else replace(mask, operands=(seen.among.value,), stored=stored)
-
-
 def _sink(form: Form) -> tuple[()] | tuple[ir.Value, Stored]:
     if form.sink is None:
         return ()
     if any(index.axis not in ("", "n") for index in form.sink.indices):
         raise NotCoveredError("a sink of each query: expected one of each head")
     return find_stored(form.sink, form.axes, whole="")
-
-
-def _integers(position: Element) -> Stored | None:
-    """Returns how integers lie in memory; None for those that are not all read."""
-    kept = [
-        (size, Subscript(index.axis, index.stride, index.extent))
-        for size, index in zip(build.static_sizes(position.value), position.indices, strict=True)
-        if size != 1
-    ]
-    if any(size is None or each.extent != size for size, each in kept):
-        return None
-    sizes, subscripts = zip(*(kept or [(1, Subscript("", 1, 1))]), strict=True)
-    return Stored(str(build.element(position.value)), sizes, subscripts)
 
 
 def _is_alone(heads: int, cached: Sequence[Stored], keys: int | None, cus: int) -> bool:
@@ -370,91 +263,3 @@ def _scale(op: ir.Operation) -> float:
     if (scale := graph.real(op.operands[3])) is None:
         raise NotCoveredError("a scale that is computed: expected a constant")
     return scale
-
-
-@dataclass(frozen=True)
-class _Cached:
-    """Keys or values: `number` times what is stored, which may be bytes with scales, in pages of a table, or in two
-    tensors, of which `rest` has the ends of rows."""
-
-    value: ir.Value
-    stored: Stored
-    table: tuple[ir.Value, Paged] | None = None
-    scales: tuple[ir.Value, ...] = ()
-    number: float = 1.0
-    rest: tuple[ir.Value, ...] = ()
-
-
-def _kept_otherwise(cached: Sequence[ir.Value]) -> str:
-    """Returns what another dispatch does to keys or values in pages or of a narrow type, and which ones need none."""
-    few = f"in memory: expected at most {MOST_ROWS} queries, and"
-    for value in map(graph.look_through_views, cached):
-        while (op := graph.producer(value)) is not None and linalg_ops.is_elementwise(op):
-            if gathers.find(value) is not None:
-                return f"keys or values are gathered {few} pages of a multiple of {attention.COLUMNS} keys by one table"
-            given = [each for each in linalg_ops.inputs(op) if str(build.element(each)) != "i1"]
-            if any(build.is_narrow(build.element(each)) for each in given):
-                return f"keys or values are converted {few} fp8, MXFP8 or MXFP4 in blocks along a head"
-            value = graph.look_through_views(given[0]) if given else op.operands[-1]
-    return ""
-
-
-def _both_cached(form: Form, is_decode: bool) -> tuple[_Cached, _Cached]:
-    """Returns keys and values as they are stored: for few queries also in a narrow format, and in pages of a table."""
-    ways = ((True, True), (True, False), (False, False)) if is_decode else ((False, False),)
-    for is_narrow, is_paged in ways:
-        try:
-            key, value = (
-                _cached(place, form.axes, whole, is_narrow, is_paged)
-                for place, whole in ((form.key, "d"), (form.value, "v"))
-            )
-            if key.table == value.table:
-                return key, value
-        except NotCoveredError:
-            if not is_narrow:
-                raise
-    raise AssertionError
-
-
-def _cached(place: Element, axes: Mapping[str, int | None], whole: str, is_narrow: bool, is_paged: bool) -> _Cached:
-    found = caches.find(place, whole) if is_narrow else None
-    locate = _in_pages if is_paged else _stored_whole
-    if found is None or not 0 < abs(found.number) < math.inf:
-        parts = find_parts(place, axes, whole) if is_narrow and whole == "d" else None
-        if parts is None:
-            return _Cached(*locate(place, axes, whole))
-        (value, stored), (rest, of_rest) = parts
-        return _Cached(value, replace(stored, rest=of_rest), rest=(rest,))
-    size = axes[whole] or 0
-    row = {**axes, whole: size * element_format(found.format).bits // 8}
-    value, stored, table = locate(found.elements, row, whole)
-    scales = [locate(each, {**axes, whole: size // MX_BLOCK}, whole) for each in found.scales]
-    if any(of_scales != table for *_, of_scales in scales):
-        raise NotCoveredError("scales in other pages")
-    of_scales = next((replace(each, element="i8") for _, each, _ in scales), None)
-    stored = replace(stored, element="i8", format=found.format, scales=of_scales)
-    return _Cached(value, stored, table, tuple(each for each, *_ in scales), found.number)
-
-
-_Located: TypeAlias = tuple[ir.Value, Stored, tuple[ir.Value, Paged] | None]
-
-
-def _stored_whole(place: Element, axes: Mapping[str, int | None], whole: str) -> _Located:
-    return *find_stored(place, axes, whole), None
-
-
-def _in_pages(place: Element, axes: Mapping[str, int | None], whole: str) -> _Located:
-    """Returns what stores an operand in front of a gather of pages, if there is one, and their table."""
-    *_, found = moved(place)
-    gather, indices = gathers.find(found.value), found.indices
-    if gather is None or not gather.is_plain(found.value) or (wraps := gathers.is_wrapped(gather)) is None:
-        return _stored_whole(place, axes, whole)
-    of_table, inner = indices[: gather.leading], indices[gather.leading :]
-    page, key = (next((each for each in some if each.axis == "l"), ZERO) for some in (of_table, inner))
-    size, ids = key.extent or 0, _integers(Element(gather.ids, of_table))
-    is_whole = axes["l"] == size * (page.extent or 0) and key.stride == 1 and page.stride == size
-    if ids is None or not is_whole or size % attention.COLUMNS:
-        return _stored_whole(place, axes, whole)
-    pages = build.static_sizes(gather.source)[0] or 0
-    source = Element(gather.source, (Index("p", 1, pages), *inner))
-    return *find_stored(source, {**axes, "l": size}, whole), (gather.ids, Paged(ids, size, pages if wraps else 0))

@@ -167,3 +167,16 @@ def as_stored(
     if found.bytes > most:
         raise NotCoveredError(f"an operand of more than {most} bytes")
     return found
+
+
+def integers(position: Element) -> Stored | None:
+    """Returns how integers lie in memory; None for those that are not all read."""
+    kept = [
+        (size, Subscript(index.axis, index.stride, index.extent))
+        for size, index in zip(build.static_sizes(position.value), position.indices, strict=True)
+        if size != 1
+    ]
+    if any(size is None or each.extent != size for size, each in kept):
+        return None
+    sizes, subscripts = zip(*(kept or [(1, Subscript("", 1, 1))]), strict=True)
+    return Stored(str(build.element(position.value)), sizes, subscripts)
