@@ -18,7 +18,7 @@ from mxcomp.matching import blocks, gates, norms, offers, quantiser
 from mxcomp.matching.decision import VERSIONS, decision_of
 from mxcomp.matching.elements import Index
 from mxcomp.matching.norms import Norm
-from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, below, computed, is_inside
+from mxcomp.matching.quantiser import TRUNCATIONS, Compute, Node, Producer, Read, computed, reads
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.attributes import PACKS
 from mxcomp.mlir.build import is_sub_byte
@@ -87,11 +87,11 @@ def find(elements: ir.Value, scales: ir.Value, problem: Problem, may_be_by_head:
         return "it has a batch, or a dynamic K"
     if reason := _unmade(producer, problem):
         return reason
-    read, *others = _reads(producer)
+    read, *others = reads(producer.nodes)
     is_mixed = bool(others) or captures(producer.nodes)
-    narrowed = _behind_a_matmul(elements, scales, producer) if is_mixed or _is_result(read, producer) else None
+    narrowed = _narrowed(elements, scales, producer, _is_epilogue) if is_mixed or _is_result(read, producer) else None
     if narrowed is not None and (is_mixed or _bits(narrowed) < _bits(producer)):
-        producer, read, others = narrowed, *_reads(narrowed), []
+        producer, read, others = narrowed, *reads(narrowed.nodes), []
     if others:
         return f"LHS is computed from {1 + len(others)} operands: expected one"
     if captures(producer.nodes):
@@ -141,7 +141,7 @@ def _nearest(
     if whole is None or not _converts(whole.elements):
         return None
     for each in filter(None, (_narrowed(elements, scales, whole, is_source), whole)):
-        read, *others = _reads(each)
+        read, *others = reads(each.nodes)
         is_alone = not others and not captures(each.nodes)
         if is_alone and (kind, str(build.element(read.value))) in conversions and fits(read):
             found.append((Activations(each, read.value, tuple(_sizes(read))), read))
@@ -189,7 +189,7 @@ def _hidden(producer: Producer, pair: tuple[ir.Value, ir.Value], problem: Proble
     if str(build.element(source)) != "f32":
         return f"gate and up are {build.element(source)}: expected f32"
     rows = None if problem.m is None else problem.m * problem.matrices
-    if problem.k is None or not all(_is_row_major(read, rows, problem.k) for read in _reads(producer)):
+    if problem.k is None or not all(_is_row_major(read, rows, problem.k) for read in reads(producer.nodes)):
         return "gate and up are not read row by row"
     hidden = next(filter(lambda node: _goes_through(producer, node), computed([producer.elements])), None)
     if hidden is None:
@@ -243,13 +243,7 @@ def _gives_result(op: ir.Operation) -> bool:
 
 def _bits(producer: Producer) -> int:
     """Returns the bits of an element of the first tensor that a producer reads."""
-    return build.element(_reads(producer)[0].value).width
-
-
-def _behind_a_matmul(elements: ir.Value, scales: ir.Value, producer: Producer) -> Producer | None:
-    """Returns the same quantiser of a single tensor that is computed by consumers fused into a matmul: the narrowest
-    such tensor."""
-    return _narrowed(elements, scales, producer, _is_epilogue)
+    return build.element(reads(producer.nodes)[0].value).width
 
 
 def _narrowed(
@@ -260,7 +254,7 @@ def _narrowed(
     sources = [op for op in dict.fromkeys(ops) if str(build.element(op.results[0])) in SOURCE_BITS and is_source(op)]
     for op in sorted(sources, key=lambda op: SOURCE_BITS[str(build.element(op.results[0]))]):
         found = quantiser.find(elements, scales, [op])
-        if found is not None and found.reads() == {op.results[0]} and len(_reads(found)) == 1:
+        if found is not None and found.reads() == {op.results[0]} and len(reads(found.nodes)) == 1:
             return found
     return None
 
@@ -292,7 +286,7 @@ def _converts(elements: Compute) -> bool:
     made = [inner for inner in found if inner.name == CONVERTS and inner.results[0] == yielded(op)]
     if len(made) != 1 or any(is_sub_byte(inner.results[0].type) for inner in found if inner not in made):
         return False
-    inside = dict(zip(op.regions[0].blocks[0].arguments, map(is_inside, elements.operands), strict=False))
+    inside = dict(zip(op.regions[0].blocks[0].arguments, (each.inside for each in elements.operands), strict=False))
     x, scale = made[0].operands
     return _depends(x, inside) and not _depends(scale, inside)
 
@@ -303,12 +297,6 @@ def _depends(value: ir.Value, inside: dict[ir.Value, bool]) -> bool:
     if op is None or value in inside:
         return inside.get(value, False)
     return any(_depends(operand, inside) for operand in op.operands)
-
-
-def _reads(producer: Producer) -> list[Read]:
-    """Returns the elements that are read of tensors, each once."""
-    found = (node for node in below(producer.nodes) if isinstance(node, Read))
-    return list({(node.value, node.subscripts): node for node in found}.values())
 
 
 def _sizes(read: Read) -> list[int | None]:

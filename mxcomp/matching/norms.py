@@ -14,7 +14,7 @@ from iree.compiler import ir
 
 from mxcomp.formats import MX_BLOCK
 from mxcomp.matching.elements import Index, UntraceableError
-from mxcomp.matching.quantiser import Compute, Finder, Read, below, computed
+from mxcomp.matching.quantiser import Compute, Finder, computed, reads
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, only_calculates, reads_init, yielded
@@ -152,11 +152,11 @@ def of(value: ir.Value) -> Norm | None:
         return None
     found = {each.op: each for each in computed([result])}
     sums = tuple(found[op] for op in ops if op in found and found[op].start is not None)
-    reads = [each for each in below((*sums, result)) if isinstance(each, Read)]
-    operands = tuple(dict.fromkeys(each.value for each in reads))
+    read = reads((*sums, result))
+    operands = tuple(dict.fromkeys(each.value for each in read))
     sizes = [_squeezed(build.static_sizes(each)) for each in operands]
     are_known = bool(sizes) and sizes == [_squeezed(rows), *[_squeezed(rows[-1:])] * (len(sizes) - 1)]
-    are_given = all(each.inside and not _is_made_inside(each.value) for each in reads)
+    are_given = all(each.inside and not _is_made_inside(each.value) for each in read)
     if not isinstance(result, Compute) or not are_known or not are_given or not all(map(_is_step, found.values())):
         return None
     return Norm(operands, result, sums)

@@ -87,29 +87,24 @@ class Producer:
 
     def reads(self, wide: bool = False) -> set[ir.Value]:
         """Returns the tensors that it reads; `wide`: those that differ between rows and within a block."""
-        return reads(self.nodes, wide)
-
-
-def is_inside(node: Node) -> bool:
-    """Returns whether a value differs within a block."""
-    return node.inside
+        return {
+            node.value
+            for node in reads(self.nodes)
+            if not wide or (node.inside and any(index.axis == "row" for index in node.subscripts))
+        }
 
 
 def is_repeated(node: Node) -> bool:
     """Returns whether a value is the same for all elements of a block, although there is one for each."""
     if isinstance(node, Read):
-        return not is_inside(node)
+        return not node.inside
     return node.start is not None or all(is_repeated(operand) for operand in node.operands)
 
 
-def reads(nodes: Iterable[Node], wide: bool = False) -> set[ir.Value]:
-    """Returns the tensors that nodes are computed from; `wide`: those that differ between rows and within a block."""
-    found = [node for node in below(nodes) if isinstance(node, Read)]
-    return {
-        node.value
-        for node in found
-        if not wide or (is_inside(node) and any(index.axis == "row" for index in node.subscripts))
-    }
+def reads(nodes: Iterable[Node]) -> list[Read]:
+    """Returns the elements of tensors that nodes are computed from, each once."""
+    found = (node for node in below(nodes) if isinstance(node, Read))
+    return list({(node.value, node.subscripts): node for node in found}.values())
 
 
 def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = ()) -> Producer | None:
@@ -124,17 +119,19 @@ def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = (
     assert size is not None
     row, block = Index("row", 1, height), Index("k", size, blocks)
     accesses = ((elements, (row, block, Index("k", 1, size))), (scales, (row, block)))
-    finder = Finder(size, {*stops}.__contains__)
+    known = {*stops}
     try:
-        first, second = (finder.node(value, subscripts) for value, subscripts in accesses)
-        while known := _foreign(finder.ops) | _narrow_readers((first, second)):
-            finder = Finder(size, (stops := {*stops, *known}).__contains__)
+        while True:
+            finder = Finder(size, known.__contains__)
             first, second = (finder.node(value, subscripts) for value, subscripts in accesses)
+            if not (more := _foreign(finder.ops) | _narrow_readers((first, second))):
+                break
+            known |= more
     except UntraceableError:
         return None
     if not (isinstance(first, Compute) and isinstance(second, Compute)) or second.inside:
         return None
-    if any(str(ir.RankedTensorType(value.type).element_type) in UNLOADABLE for value in reads((first, second))):
+    if any(str(build.element(each.value)) in UNLOADABLE for each in reads((first, second))):
         return None  # IREE cannot load them
     return Producer(first, second, tuple(finder.readings))
 

@@ -148,9 +148,7 @@ def sliced_in_bytes(value: ir.Value) -> ir.Value:
 
 def whole(value: ir.Value) -> ir.Value:
     """Returns the source of `value` if that is a slice of elements of less than a byte; else `value` itself."""
-    while (op := _packed_slice(value)) is not None:
-        value = op.operands[0]
-    return value
+    return graph.look_through(value, lambda op: _packed_slice(op.results[0]) is not None)
 
 
 def _unsliced(value: ir.Value, access_map: ir.AffineMap) -> tuple[ir.Value, ir.AffineMap]:
@@ -225,9 +223,7 @@ def is_gathered(value: ir.Value) -> bool:
 def erase_gather(value: ir.Value) -> None:
     """Erases a gather without readers."""
     if is_gathered(value):
-        op = graph.producer(value)
-        assert op is not None
-        graph.erase_dead(op)
+        graph.erase_dead(value.owner.operation)
 
 
 def source_and_map(operand_: ir.Value) -> tuple[ir.Value, ir.AffineMap]:

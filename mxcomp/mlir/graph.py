@@ -246,9 +246,7 @@ def users_in_order(values: list[ir.Value]) -> Iterator[ir.Operation]:
         followed = len(values)
         if not pending:
             return
-        first = pending[0]
-        for op in pending:
-            first = op if op.is_before_in_block(first) else first
+        first = min(pending, key=_PLACE)
         pending.remove(first)
         yield first
 

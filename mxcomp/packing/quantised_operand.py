@@ -35,7 +35,7 @@ from mxcomp.layout.swizzle import ROWS
 from mxcomp.matching import gates
 from mxcomp.matching.blocks import Blocks
 from mxcomp.matching.elements import Index, UntraceableError
-from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_inside, is_repeated
+from mxcomp.matching.quantiser import Compute, Node, Producer, Read, is_repeated
 from mxcomp.mlir import attributes, build, linalg
 from mxcomp.mlir.inline import constant, inline
 from mxcomp.packing import half_blocks
@@ -184,7 +184,7 @@ class Builder:
         return self._built[key]
 
     def _read(self, node: Read, nest: LoopNest) -> _Value:
-        inside = is_inside(node)
+        inside = node.inside
         if node.value in self._given:
             value, loops = self._given[node.value]
             return _Value(value, inside, loops)
