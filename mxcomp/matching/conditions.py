@@ -294,12 +294,12 @@ def _of_sums(op: ir.Operation, operands: Sequence[Sum]) -> Value | None:
 
 def _with_number(op: ir.Operation, operands: Sequence[Sum]) -> Sum | None:
     """Returns the sum of the only operand and the number that a map adds to it; None for other maps."""
-    (expr,) = ir.AffineMapAttr(op.attributes["map"]).value.results
-    binary = ir.AffineBinaryExpr(expr) if isinstance(expr, ir.AffineAddExpr) else None
-    is_plain = binary is not None and isinstance(binary.lhs, ir.AffineDimExpr | ir.AffineSymbolExpr)
-    if binary is None or not is_plain or not isinstance(binary.rhs, ir.AffineConstantExpr) or len(operands) != 1:
-        return None
-    return operands[0].plus(Sum(ir.AffineConstantExpr(binary.rhs).value))
+    match list(ir.AffineMapAttr(op.attributes["map"]).value.results), operands:
+        case [ir.AffineAddExpr(lhs=ir.AffineDimExpr() | ir.AffineSymbolExpr(), rhs=ir.AffineConstantExpr() as by)], [
+            one
+        ]:
+            return one.plus(Sum(by.value))
+    return None
 
 
 def _exclusive(one: Value, other: Value) -> Value | None:

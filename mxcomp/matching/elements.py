@@ -112,19 +112,16 @@ def apply_map(affine_map: ir.AffineMap, indices: Sequence[Index]) -> tuple[Index
 
 
 def apply_expr(expr: ir.AffineExpr, indices: Sequence[Index]) -> Index:
-    if isinstance(expr, ir.AffineDimExpr):
-        return indices[ir.AffineDimExpr(expr).position]
-    if isinstance(expr, ir.AffineConstantExpr) and ir.AffineConstantExpr(expr).value == 0:
-        return ZERO
-    for kind, floor in ((ir.AffineFloorDivExpr, True), (ir.AffineModExpr, False)):
-        if isinstance(expr, kind):
-            binary = ir.AffineBinaryExpr(expr)
-            inner = apply_expr(binary.lhs, indices)
-            if not isinstance(binary.rhs, ir.AffineConstantExpr):
-                break
-            step = ir.AffineConstantExpr(binary.rhs).value
-            if floor:
-                extent = None if inner.extent is None else -(-inner.extent // step)
-                return Index(inner.axis, inner.stride * step, extent)
+    match expr:
+        case ir.AffineDimExpr():
+            return indices[expr.position]
+        case ir.AffineConstantExpr(value=0):
+            return ZERO
+        case ir.AffineFloorDivExpr(rhs=ir.AffineConstantExpr(value=step)):
+            inner = apply_expr(expr.lhs, indices)
+            extent = None if inner.extent is None else -(-inner.extent // step)
+            return Index(inner.axis, inner.stride * step, extent)
+        case ir.AffineModExpr(rhs=ir.AffineConstantExpr(value=step)):
+            inner = apply_expr(expr.lhs, indices)
             return Index(inner.axis, inner.stride, step)
     raise UntraceableError

@@ -108,9 +108,9 @@ def _dims(affine_map: ir.AffineMap) -> set[int]:
 
 
 def _expr_dims(expr: ir.AffineExpr) -> set[int]:
-    if isinstance(expr, ir.AffineDimExpr):
-        return {ir.AffineDimExpr(expr).position}
-    if isinstance(expr, ir.AffineBinaryExpr):
-        binary = ir.AffineBinaryExpr(expr)
-        return _expr_dims(binary.lhs) | _expr_dims(binary.rhs)
+    match expr:
+        case ir.AffineDimExpr():
+            return {expr.position}
+        case ir.AffineBinaryExpr():
+            return _expr_dims(expr.lhs) | _expr_dims(expr.rhs)
     return set()

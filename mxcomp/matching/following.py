@@ -110,7 +110,7 @@ def reduction(op: ir.Operation, place: Element) -> Reduction | None:
     sizes, kept, loops = loop_sizes(op, maps), linalg_ops.loops(maps[1]), [ZERO] * maps[0].n_dims
     for expression, index in zip(maps[1].results, place.indices, strict=True):
         if isinstance(expression, ir.AffineDimExpr):
-            loops[ir.AffineDimExpr(expression).position] = index
+            loops[expression.position] = index
     reduced = [loop for loop, size in sorted(sizes.items()) if loop not in kept and size != 1]
     for number, loop in enumerate(reduced):
         loops[loop] = Index(f"{KEY}{number or ''}", 1, sizes[loop])

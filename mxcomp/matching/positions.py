@@ -270,7 +270,7 @@ class Follower(Following[Value]):
 
     def _has_any(self, op: ir.Operation, of_operand: ir.AffineMap, loops: Sequence[int]) -> bool:
         """Returns whether a reduction is known to have elements along loops, each of which is a dimension."""
-        places = [ir.AffineDimExpr(each).position for each in of_operand.results]
+        places = [each.position for each in of_operand.results]
         sizes = (Sizes().of(op.operands[0], places.index(loop)) for loop in loops)
         return all(not size.roots or size == self._above_0 for size in sizes)
 

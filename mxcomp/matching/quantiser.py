@@ -262,7 +262,7 @@ def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...], block: int
     subscripted = [expr for m in inputs for expr in m.results] + [expr for expr, _ in placed]
     if not all(isinstance(expr, ir.AffineDimExpr) for expr in subscripted):
         return None
-    loops = {ir.AffineDimExpr(expr).position: index for expr, index in placed}
+    loops = {expr.position: index for expr, index in placed}
     sizes = loop_sizes(op, [*inputs, output])
     reduced = [d for d in range(output.n_dims) if d not in loops]
     lengths = [sizes.get(d) for d in reduced]
@@ -273,7 +273,7 @@ def _reduction_loops(op: ir.Operation, subscripts: tuple[Index, ...], block: int
 
 
 def _is_index_0(expr: ir.AffineExpr) -> bool:
-    return isinstance(expr, ir.AffineConstantExpr) and ir.AffineConstantExpr(expr).value == 0
+    return isinstance(expr, ir.AffineConstantExpr) and expr.value == 0
 
 
 def _regrouped(op: ir.Operation, subscripts: tuple[Index, ...]) -> tuple[Index, ...] | None:

@@ -60,14 +60,13 @@ def locate(leaf: Leaf, batch: Sequence[Index], rows: Sequence[Index], k: Sequenc
         if len(found) == len(runs) and all(map(_same, found, runs)):
             return Access(each.value, each.indices, runs, row_major=True)
     names = [run.axis for run in runs]
+    are_plain = len(set(names)) == len(names) and not any(name.endswith("'") for name in names)
     for each in candidates:
         used = {index.axis for index in each.indices if index.extent != 1}
         dynamic = {run.axis for run in runs if run.extent is None}
         whole = all(index.axis != "k" or index.stride % block == 0 for index in each.indices)
-        if used <= set(names) and dynamic <= used and len(set(names)) == len(names) and whole:
-            primes = [name for name in names if name.endswith("'")]
-            if not primes:
-                return Access(each.value, each.indices, runs, row_major=False)
+        if used <= set(names) and dynamic <= used and are_plain and whole:
+            return Access(each.value, each.indices, runs, row_major=False)
     raise NotOursError("an operand is stored in no known order: expected K and rows to index elements and scales")
 
 

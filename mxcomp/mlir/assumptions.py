@@ -49,9 +49,9 @@ def _step(op: ir.Operation) -> int:
     """Returns the tile that an operation divides its only operand by, rounding up; 0 for others."""
     if op.name != "affine.apply" or len(op.operands) != 1:
         return 0
-    (expr,) = ir.AffineMapAttr(op.attributes["map"]).value.results
-    if not isinstance(expr, ir.AffineCeilDivExpr):
-        return 0
-    binary = ir.AffineBinaryExpr(expr)
-    plain = isinstance(binary.lhs, ir.AffineDimExpr | ir.AffineSymbolExpr)
-    return ir.AffineConstantExpr(binary.rhs).value if plain and isinstance(binary.rhs, ir.AffineConstantExpr) else 0
+    match list(ir.AffineMapAttr(op.attributes["map"]).value.results):
+        case [
+            ir.AffineCeilDivExpr(lhs=ir.AffineDimExpr() | ir.AffineSymbolExpr(), rhs=ir.AffineConstantExpr() as tile)
+        ]:
+            return tile.value
+    return 0

@@ -238,7 +238,7 @@ def generate(
 def apply(expression: ir.AffineExpr, dims: Sequence[ir.Value]) -> ir.Value:
     """Returns `affine.apply` of an expression over `dims`; one of them as it is."""
     if isinstance(expression, ir.AffineDimExpr):
-        return dims[ir.AffineDimExpr(expression).position]
+        return dims[expression.position]
     return affine.AffineApplyOp(ir.AffineMap.get(len(dims), 0, [expression]), dims).result
 
 

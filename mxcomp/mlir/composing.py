@@ -59,7 +59,7 @@ class Elements:
 
     def _calculated(self, op: ir.Operation, place: Place) -> ir.Value:
         *maps, result = indexing_maps(op) or []
-        loops = {ir.AffineDimExpr(expr).position: each for expr, each in zip(result.results, place, strict=True)}
+        loops = {expr.position: each for expr, each in zip(result.results, place, strict=True)}
         operands = []
         for operand, affine_map in zip(op.operands, maps, strict=False):
             at = [subscript(expr, loops) for expr in affine_map.results]
@@ -263,7 +263,7 @@ def subscript(expr: ir.AffineExpr, loops: Loops) -> ir.Value:
     """Returns the subscript that an expression of an indexing map is."""
     if isinstance(expr, ir.AffineDimExpr):
         return loops[expr.position]
-    return build.constant_index(ir.AffineConstantExpr(expr).value)
+    return build.constant_index(expr.value)
 
 
 def _joined(place: Place, sizes: Sequence[int | None]) -> ir.Value:

@@ -87,7 +87,7 @@ def inputs(op: ir.Operation) -> list[ir.Value]:
 
 def loops(affine_map: ir.AffineMap) -> list[int]:
     """Returns the loops that are results of a map, in order; results of other forms are left out."""
-    return [ir.AffineDimExpr(expr).position for expr in affine_map.results if isinstance(expr, ir.AffineDimExpr)]
+    return [expr.position for expr in affine_map.results if isinstance(expr, ir.AffineDimExpr)]
 
 
 def iterators(op: ir.Operation) -> list[str]:
@@ -105,7 +105,7 @@ def loop_sizes(op: ir.Operation, maps: list[ir.AffineMap]) -> dict[int, int | No
             continue  # a scalar
         for expression, size in zip(subscripts.results, static_sizes(without_cast(value)), strict=True):
             if isinstance(expression, ir.AffineDimExpr):
-                loop = ir.AffineDimExpr(expression).position
+                loop = expression.position
                 sizes[loop] = size if sizes.get(loop) is None else sizes[loop]
     return sizes
 

@@ -128,13 +128,12 @@ _ARITHMETIC = {
 
 def _evaluate(expr: ir.AffineExpr, dims: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Evaluates a subscript on an open grid; its size is 1 along axes that it does not depend on."""
-    if isinstance(expr, ir.AffineDimExpr):
-        return dims[ir.AffineDimExpr(expr).position]
-    if isinstance(expr, ir.AffineConstantExpr):
-        return np.array([ir.AffineConstantExpr(expr).value])
-    binary = ir.AffineBinaryExpr(expr)
-    function = next(function for kind, function in _ARITHMETIC.items() if isinstance(expr, kind))
-    return function(_evaluate(binary.lhs, dims), _evaluate(binary.rhs, dims))
+    match expr:
+        case ir.AffineDimExpr():
+            return dims[expr.position]
+        case ir.AffineConstantExpr():
+            return np.array([expr.value])
+    return _ARITHMETIC[type(expr)](_evaluate(expr.lhs, dims), _evaluate(expr.rhs, dims))
 
 
 def _same(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
@@ -167,8 +166,8 @@ def _linalg(op: ir.Operation, bits: Bits) -> tuple[ir.Value, Bits]:
     for expr, step in zip(maps[number].results, _steps(_static(source), _width(source)), strict=True):
         if not isinstance(expr, ir.AffineDimExpr):
             raise computed
-        steps[ir.AffineDimExpr(expr).position] += step
-    order = [steps[ir.AffineDimExpr(expr).position] for expr in maps[-1].results]
+        steps[expr.position] += step
+    order = [steps[expr.position] for expr in maps[-1].results]
     return source, bits.through([*_static(op.results[0]), _width(source)], [*order, 1], 0)
 
 
