@@ -147,14 +147,7 @@ def as_stored(
 
     A single key, as all that is of size 1, has none; a single element is all of one.
     """
-    pairs = zip(build.static_sizes(place.value), place.indices, strict=True)
-    kept = [(size, index) for size, index in pairs if size != 1] or [(1, ZERO)]
-    element = str(build.element(place.value))
-    found = Stored(
-        "f32" if element == "i1" else element,
-        tuple(size for size, _ in kept),
-        tuple(Subscript(index.axis, index.stride, index.extent) for _, index in kept),
-    )
+    found = _without_ones(place)
     parts = list(zip(found.sizes, found.subscripts, strict=True))
     steps = {axis: [(each.stride, size) for size, each in parts if each.axis == axis] for axis in "ntldv"}
     is_last = not whole or [each.axis for each in found.subscripts[-1:]] == [whole]
@@ -171,12 +164,15 @@ def as_stored(
 
 def integers(position: Element) -> Stored | None:
     """Returns how integers lie in memory; None for those that are not all read."""
-    kept = [
-        (size, Subscript(index.axis, index.stride, index.extent))
-        for size, index in zip(build.static_sizes(position.value), position.indices, strict=True)
-        if size != 1
-    ]
-    if any(size is None or each.extent != size for size, each in kept):
-        return None
-    sizes, subscripts = zip(*(kept or [(1, Subscript("", 1, 1))]), strict=True)
-    return Stored(str(build.element(position.value)), sizes, subscripts)
+    found = _without_ones(position)
+    pairs = zip(found.sizes, found.subscripts, strict=True)
+    return None if any(size is None or each.extent != size for size, each in pairs) else found
+
+
+def _without_ones(place: Element) -> Stored:
+    """Returns a tensor, truth values of which are read as numbers, without its dimensions of size 1, or with one."""
+    pairs = zip(build.static_sizes(place.value), place.indices, strict=True)
+    kept = [(size, index) for size, index in pairs if size != 1] or [(1, ZERO)]
+    element = str(build.element(place.value))
+    subscripts = tuple(Subscript(index.axis, index.stride, index.extent) for _, index in kept)
+    return Stored("f32" if element == "i1" else element, tuple(size for size, _ in kept), subscripts)

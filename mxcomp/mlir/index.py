@@ -10,6 +10,7 @@ from iree.compiler.dialects import arith
 
 from mxcomp.mlir import assumptions, build
 from mxcomp.mlir.assumptions import Range
+from mxcomp.mlir.scalars import both, i32
 
 __all__ = ["Index", "all_of", "assume", "both", "i32", "i32_type", "least", "most", "select", "to_i32", "unsigned"]
 
@@ -116,10 +117,6 @@ def unsigned(value: ir.Value) -> Index:
     return Index.of(arith.IndexCastUIOp(ir.IndexType.get(), value).result)
 
 
-def both(one: ir.Value, other: ir.Value) -> ir.Value:
-    return arith.AndIOp(one, other).result
-
-
 def all_of(conditions: Iterable[ir.Value | None]) -> ir.Value | None:
     """Returns whether all conditions that there are hold; None of none."""
     found = [each for each in conditions if each is not None]
@@ -129,10 +126,6 @@ def all_of(conditions: Iterable[ir.Value | None]) -> ir.Value | None:
 def assume(value: Index, low: int, high: int = _MOST) -> Index:
     """Returns the value, assumed to be between two numbers, both included."""
     return Index.of(assumptions.assume(value.value, Range(low, high)))
-
-
-def i32(number: int) -> ir.Value:
-    return arith.ConstantOp(i32_type(), number).result
 
 
 def to_i32(value: Index) -> ir.Value:
