@@ -351,14 +351,14 @@ def exchanged(one: ir.Value, other: ir.Value) -> Values:
     has what was in lanes 0 to 7 of both, the second what was in lanes 8 to 15."""
     (size,) = ir.VectorType(one.type).shape
     pairs = [(element(one, number), element(other, number)) for number in range(size)]
-    first = from_elements([_of_other_half(a, b, quads=0b1100) for a, b in pairs])
-    return [first, from_elements([_of_other_half(b, a, quads=0b0011) for a, b in pairs])]
+    first = from_elements([rotated(a, b, 8, quads=0b1100) for a, b in pairs])
+    return [first, from_elements([rotated(b, a, 8, quads=0b0011) for a, b in pairs])]
 
 
-def _of_other_half(own: ir.Value, other: ir.Value, quads: int) -> ir.Value:
-    """Returns `own`, in some of the four quads of each 16 lanes replaced by `other` of the lane 8 away."""
-    kind, eight = ir.Attribute.parse("#amdgpu<dpp_perm<row_ror>>"), ir.IntegerAttr.get(i32_type(), 8)
-    return amdgpu.DPPOp(own, other, kind, permArgument=eight, bank_mask=quads, results=[own.type]).result
+def rotated(own: ir.Value, other: ir.Value, distance: int, quads: int = 0b1111) -> ir.Value:
+    """Returns `own`, in some of the four quads of each 16 lanes replaced by `other` of the lane so far away."""
+    kind, by = ir.Attribute.parse("#amdgpu<dpp_perm<row_ror>>"), ir.IntegerAttr.get(i32_type(), distance)
+    return amdgpu.DPPOp(own, other, kind, permArgument=by, bank_mask=quads, results=[own.type]).result
 
 
 def zeros(size: int) -> ir.Value:

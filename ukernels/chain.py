@@ -18,6 +18,7 @@ from iree.compiler.dialects import memref
 
 from mxcomp.layout.inner_tiles import LANES
 from mxcomp.mlir import build, composing, graph
+from mxcomp.mlir.index import row_major
 from mxcomp.mlir.inline import constant, inlined
 from mxcomp.mlir.linalg_ops import indexing_maps, inputs, iterators, loop_sizes, reads_init, steps_reduced
 from mxcomp.ukernels import builder, standing
@@ -153,10 +154,7 @@ class Memory:
     sizes: Sequence[int]
 
     def load(self, place: Sequence[ir.Value]) -> ir.Value:
-        at = Index.of(0)
-        for each, count in zip(place, self.sizes, strict=True):
-            at = at * count + (Index.of(each) if count > 1 else 0)
-        return memref.LoadOp(self.buffer, [at.value]).result
+        return memref.LoadOp(self.buffer, [row_major(place, self.sizes).value]).result
 
 
 Load: TypeAlias = Callable[[Sequence[ir.Value]], ir.Value]
@@ -179,8 +177,7 @@ class Elements(composing.Elements):
         if op.name == operations.BARRIER:
             return self.at(op.operands[number], place)
         if op.name == operations.REGION:
-            returned = list(op.regions[0].blocks[0].operations)[-1].operation
-            return self.at(returned.operands[number], place)
+            return self.at(operations.source(value), place)
         if op.name.startswith("linalg."):
             return self.computed(op, place)[number]
         return super()._built(value, place)

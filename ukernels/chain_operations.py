@@ -62,8 +62,7 @@ def is_followed(op: ir.Operation, most: float = MOST_STEPS) -> bool:
         return False
     body = [view.operation for view in op.regions[0].blocks[0].operations][:-1]
     captured = [user.operands[i] for user, i in graph.inputs(op)[len(op.operands) :]]
-    scalars = [graph.producer(each) for each in op.operands if not isinstance(each.type, ir.RankedTensorType)]
-    is_known = all(made is not None and made.name == "arith.constant" for made in scalars)
+    is_known = all(build.is_tensor(each) or _is_constant(each) for each in op.operands)
     is_read = all(build.is_tensor(each) != _is_constant(each) for each in captured)
     return (
         is_known and is_read and all(isinstance(each, ir.AffineDimExpr | ir.AffineConstantExpr) for each in exprs)
@@ -110,12 +109,7 @@ def inner(region: ir.Operation) -> list[ir.Operation]:
 def read(op: ir.Operation) -> list[ir.Value]:
     """Returns the tensors that an operation reads, those of its body included, and those that are empty left out."""
     values = dict.fromkeys(user.operands[i] for user, i in graph.inputs(op))
-    return [value for value in values if build.is_tensor(value) and not _is_empty(value)]
-
-
-def _is_empty(value: ir.Value) -> bool:
-    made = graph.producer(value)
-    return made is not None and made.name == "tensor.empty"
+    return [value for value in values if build.is_tensor(value) and graph.producer(value, "tensor.empty") is None]
 
 
 def is_costly(op: ir.Operation) -> bool:

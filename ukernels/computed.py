@@ -49,7 +49,7 @@ class Computed:
 
 def of(product: ir.Value, value: ir.Value) -> Computed | None:
     """Returns how a tensor is computed of a product, if a kernel can do so."""
-    ops = _until(value)
+    ops = _around(value)
     behind = _behind(product, ops)
     inside, read = set[ir.Operation](), {value}
     for op in reversed(ops):
@@ -68,21 +68,16 @@ def of(product: ir.Value, value: ir.Value) -> Computed | None:
 
 def last(product: ir.Value, size: int) -> Computed | None:
     """Returns the last tensor of so many elements that is computed of a product, of which nothing else is."""
-    made = graph.producer(product)
-    behind = _behind(product, [view.operation for view in made.block.operations] if made is not None else [])
+    behind = _behind(product, _around(product))
     values = [value for op in behind for value in op.results if chain_operations.size(value) == size]
     found = (of(product, value) for value in reversed(values))
     return next((each for each in found if each is not None and each.is_alone), None)
 
 
-def _until(value: ir.Value) -> list[ir.Operation]:
-    """Returns the operations of a block up to the one that makes a value."""
-    made, ops = graph.producer(value), list[ir.Operation]()
-    for view in made.block.operations if made is not None else ():
-        ops.append(view.operation)
-        if view.operation == made:
-            break
-    return ops
+def _around(value: ir.Value) -> list[ir.Operation]:
+    """Returns the operations of the block in which a value is made."""
+    made = graph.producer(value)
+    return [view.operation for view in made.block.operations] if made is not None else []
 
 
 def _behind(product: ir.Value, ops: Sequence[ir.Operation]) -> dict[ir.Operation, None]:
@@ -106,22 +101,23 @@ def _is_followed(op: ir.Operation) -> bool:
 
 @dataclass
 class Loads:
-    """Writes a computed tensor's elements: `ahead` what they load of `memory`, and then `element`."""
+    """Writes the element of a computed tensor at a place: `ahead` what it loads of `memory`, and then `element`."""
 
     computed: Computed
     memory: Sequence[ir.Value]
+    place: Sequence[ir.Value]
     _values: list[ir.Value] = field(default_factory=list)
 
-    def ahead(self, place: Sequence[ir.Value], condition: ir.Value) -> None:
-        """Loads what the element at a place is computed from, besides the product, in waves where that is wanted."""
+    def ahead(self, condition: ir.Value) -> None:
+        """Loads what it is computed from, besides the product, in waves where that is wanted."""
         trial = scf.IfOp(condition)  # what is loaded is known when it has been written
         with ir.InsertionPoint(trial.then_block):
-            kinds = [value.type for value in self._loaded(place)]
+            kinds = [value.type for value in self._loaded()]
         trial.operation.erase()
         none = [builder.constant_zeros(kind) for kind in kinds]
-        self._values = builder.either(condition, kinds, lambda: self._loaded(place), lambda: none)
+        self._values = builder.either(condition, kinds, self._loaded, lambda: none)
 
-    def _loaded(self, place: Sequence[ir.Value]) -> list[ir.Value]:
+    def _loaded(self) -> list[ir.Value]:
         zero, values = builder.constant_zeros(ir.F32Type.get()), list[ir.Value]()
 
         def load(memory: Memory, at: Sequence[ir.Value]) -> ir.Value:
@@ -131,11 +127,12 @@ class Loads:
         kept: dict[ir.Value, Load] = {self.computed.product: lambda _: zero}
         for each, buffer in zip(self.computed.others, self.memory, strict=True):
             kept[each] = partial(load, Memory(buffer, [size or 1 for size in build.static_sizes(each)]))
-        Elements(kept).at(self.computed.value, place)
+        Elements(kept).at(self.computed.value, self.place)
         return values
 
-    def element(self, place: Sequence[ir.Value], products: Load) -> ir.Value:
-        """Returns the element at the same place, from what was loaded, in the same order."""
+    def element(self, products: Load) -> ir.Value:
+        """Returns the element, as a vector, from what was loaded, in the same order."""
         values = iter(self._values)
         kept = dict.fromkeys(self.computed.others, lambda _: next(values))
-        return Elements(kept | {self.computed.product: products}).at(self.computed.value, place)
+        found = Elements(kept | {self.computed.product: products}).at(self.computed.value, self.place)
+        return builder.from_elements([found])

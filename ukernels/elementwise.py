@@ -15,6 +15,7 @@ from functools import partial
 from iree.compiler import ir
 
 from mxcomp.mlir import build
+from mxcomp.mlir.index import row_major
 from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.builder import Index, Threads, Values, select
 from mxcomp.ukernels.rows import Rows
@@ -146,20 +147,12 @@ class Elementwise(standing.Kernel):
     ) -> tuple[list[Index | int], ir.Value]:
         """Returns the place in a cache of an element of its new rows, and whether there is one."""
         if rows.rows:
-            number = _joined(place, shape)
+            number = row_major(place, shape)
             of_row, column = (number // rows.size).here, number % rows.size
             group, row = (of_row // rows.rows).here, of_row % rows.rows
         else:
             axis = list(shape).index(build.DYNAMIC)
-            group, row = _joined(place[:axis], shape[:axis]).here, place[axis]
-            column = _joined(place[axis + 1 :], shape[axis + 1 :])
+            group, row = row_major(place[:axis], shape[:axis]).here, place[axis]
+            column = row_major(place[axis + 1 :], shape[axis + 1 :])
         at, is_here = rows.row_at(table, group, row)
         return [*at, column], is_here
-
-
-def _joined(place: Sequence[Index], shape: Sequence[int]) -> Index:
-    """Returns the number of an element by its place."""
-    number = Index.of(0)
-    for each, size in zip(place, shape, strict=True):
-        number = number * size + each
-    return number

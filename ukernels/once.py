@@ -63,12 +63,8 @@ class Instance(quantising.Instance):
         return super().name + ("_norm" if self.sums else "")
 
     def lds_bytes(self, target: Target) -> int:
-        blocks = self.most * (MFMA.lane_bytes(self.elements[LHS]) + 1)
-        return super().lds_bytes(target) + blocks + self.sums * self.most // _WAVE_BLOCKS * _WORD_BYTES
-
-    @property
-    def most(self) -> int:
-        return self.kernel.most
+        blocks = self.kernel.most * (MFMA.lane_bytes(self.elements[LHS]) + 1)
+        return super().lds_bytes(target) + blocks + self.sums * self.kernel.most // _WAVE_BLOCKS * _WORD_BYTES
 
     @property
     def timed_rows(self) -> tuple[int, int]:
@@ -77,7 +73,7 @@ class Instance(quantising.Instance):
     def covers(self, m: int, n: int, k: int) -> bool:
         """Returns whether it computes a problem of this size, whose blocks, up to a whole K tile, fit into LDS."""
         step = self.layout.workgroup_tile[2]
-        return super().covers(m, n, k) and m * -(-k // step) * step <= self.most * BLOCK
+        return super().covers(m, n, k) and m * -(-k // step) * step <= self.kernel.most * BLOCK
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
         x, *others = super().arguments()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import amdgpu, arith, llvm, rocdl, vector
+from iree.compiler.dialects import arith, llvm, rocdl, vector
 
 from mxcomp.ukernels import builder
 
@@ -94,10 +94,8 @@ def of_column(value: ir.Value, combine: Combining) -> ir.Value:
 
 def of_wave(value: ir.Value, combine: Combining) -> ir.Value:
     """Combines an f32 over all lanes, with the result in each of them."""
-    kind = ir.Attribute.parse("#amdgpu<dpp_perm<row_ror>>")
     for distance in _ROTATIONS:
-        by = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), distance)
-        value = combine(value, amdgpu.DPPOp(value, value, kind, permArgument=by, results=[value.type]).result)
+        value = combine(value, builder.rotated(value, value, distance))
     return of_column(value, combine)
 
 

@@ -26,7 +26,6 @@ from mxcomp.target import Target
 from mxcomp.ukernels import builder, once, split_k, standing
 from mxcomp.ukernels.brought import quantised
 from mxcomp.ukernels.builder import Index, Values, Window, sched_barrier, select, when
-from mxcomp.ukernels.chain import Load
 from mxcomp.ukernels.chain_operations import size
 from mxcomp.ukernels.computed import Computed, Loads
 from mxcomp.ukernels.softmax import added
@@ -151,8 +150,8 @@ class _Experts(standing.Digested):
 
     def _loads(self, others: Values, place: Sequence[ir.Value], thread: Index) -> Loads:
         """Loads what an element is computed from, besides products, in the first wave."""
-        loads = Loads(self.computed, [builder.whole_buffer(each) for each in others])
-        loads.ahead(place, builder.uniform(thread // LANES) < 1)
+        loads = Loads(self.computed, [builder.whole_buffer(each) for each in others], place)
+        loads.ahead(builder.uniform(thread // LANES) < 1)
         sched_barrier()
         return loads
 
@@ -240,7 +239,7 @@ class GateUp(_Experts):
         sums = kernel.products(x, weights, self.weights.window(expert), chosen, threads.number)
         products = partial(_product, sums, inner_tile * _COLUMNS, kernel.waves, _COLUMNS, True)
         at: list[Index | int] = [0, (own // _PIECE).here, 0, (own % _PIECE).here]
-        threads.put(0, at, 1, partial(_element, loads, place, products), threads.number < _HIDDEN)
+        threads.put(0, at, 1, partial(loads.element, products), threads.number < _HIDDEN)
         threads.keep()
 
 
@@ -254,10 +253,6 @@ def _product(
     number, _, column = place
     at = Index.of(column) + first * -1 + (0 if is_one else Index.of(number) * (waves * columns))
     return builder.element(reduce(added, [builder.read_lds(sums, at + i * columns, 1) for i in range(waves)]), 0)
-
-
-def _element(loads: Loads, place: Sequence[ir.Value], products: Load) -> ir.Value:
-    return builder.from_elements([loads.element(place, products)])
 
 
 # Down
@@ -317,7 +312,7 @@ class Down(_Experts):
         acc = self._multiplied(rhs, lhs, part, parts)
         sums = _exchange(acc, wave, lane, INNER_ROWS, self.threads // LANES)
         products = partial(_product, sums, first, self.waves, INNER_ROWS, False)
-        threads.put(0, [0, lane.here], 1, partial(_element, loads, place, products), thread < INNER_ROWS)
+        threads.put(0, [0, lane.here], 1, partial(loads.element, products), thread < INNER_ROWS)
         threads.keep()
 
     @property

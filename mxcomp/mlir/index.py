@@ -100,6 +100,14 @@ def _binary(op: Callable[..., ir.OpView], left: Index, right: Index | int) -> In
     return Index.of(op(left.value, Index.of(right).value).result)
 
 
+def row_major(place: Iterable[Index | ir.Value], sizes: Iterable[int]) -> Index:
+    """Returns the number of an element by its place in a tensor, of which only the first size may be dynamic."""
+    number = Index.of(0)
+    for each, size in zip(place, sizes, strict=True):
+        number = number * size + (0 if size == 1 else Index.of(each))
+    return number
+
+
 def select(condition: ir.Value, yes: Index | ir.Value | int, no: Index | ir.Value | int) -> Index:
     return Index.of(arith.SelectOp(condition, Index.of(yes).value, Index.of(no).value).result)
 
