@@ -207,12 +207,9 @@ def times(one: Index, other: Index) -> Index:
 
 class Operand:
     def __init__(
-        self,
-        stored: Stored,
-        value: ir.Value,
-        totals: Mapping[str, int | None],
+        self, stored: Stored, value: ir.Value, totals: Mapping[str, int | None],
         known: Mapping[str, Index] = MappingProxyType({}),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Finds it in memory, by dynamic sizes of axes that are `known`, or by those of the tensor."""
         self.stored, self._totals = stored, totals
         dims = enumerate(zip(stored.sizes, stored.subscripts, strict=True))

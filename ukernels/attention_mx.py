@@ -33,7 +33,7 @@ from mxcomp.mlir import scalars as s
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels.attention_mx_parameters import NEIGHBOURS, SIZES, Parameters, key_unit
 from mxcomp.ukernels.attention_mx_rows import GROUPS, MFMA, ROWS, STEP, VALUES, Rows
-from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere, meet, read_ahead
+from mxcomp.ukernels.attention_turns import STAGGERED, exhaust, fall_behind, is_anywhere, meet, read_ahead
 from mxcomp.ukernels.builder import Factor, Index, Threads, Values, element, least, loop, select, uniform
 from mxcomp.ukernels.conversions import CONVERSIONS, exponent
 from mxcomp.ukernels.operands import factor
@@ -192,7 +192,7 @@ class _Kernel:
             value = factor(next(fragments), self.v, scales, i)
             found.append([_mfma(value, weight, so_far) for weight, so_far in zip(weights, each, strict=True)])
             next(copies, None)
-        list(copies)
+        exhaust(copies)
         return [list(each) for each in zip(*found, strict=True)]
 
     def _ones(self) -> Factor:

@@ -19,6 +19,7 @@ from iree.compiler import ir
 from mxcomp.layout import INTRINSICS
 from mxcomp.layout.inner_tiles import LANES
 from mxcomp.ukernels import builder
+from mxcomp.ukernels.attention_turns import exhaust
 from mxcomp.ukernels.builder import Index, Values, select
 from mxcomp.ukernels.waves import BEYOND, INNER_PIECES
 
@@ -148,7 +149,7 @@ class Rows:
         self._chunks = self._read_chunks() if staged.in_rows else []
 
     def copy(self, step: Index) -> None:
-        list(self.copies(step))
+        exhaust(self.copies(step))
 
     def copies(self, step: Index) -> Iterator[None]:
         """Starts to copy, one copy at a time; nothing behind the last step."""

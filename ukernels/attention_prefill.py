@@ -26,23 +26,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl
 
 from mxcomp.ukernels import attention, builder
+from mxcomp.ukernels import attention_prefill_rows as staging
 from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, last, times
 from mxcomp.ukernels.attention_prefill_parameters import Parameters
-from mxcomp.ukernels.attention_prefill_rows import (
-    DEPTH,
-    FRAGMENTS,
-    GROUPS,
-    QUADS,
-    ROWS,
-    STEP,
-    SUMS,
-    KeyRows,
-    Lane,
-    Staged,
-    ValueRows,
-    exhaust,
-)
-from mxcomp.ukernels.attention_turns import STAGGERED, fall_behind, is_anywhere, meet, read_ahead
+from mxcomp.ukernels.attention_prefill_rows import DEPTH, FRAGMENTS, GROUPS, QUADS, ROWS, STEP, SUMS, Lane
+from mxcomp.ukernels.attention_turns import STAGGERED, exhaust, fall_behind, is_anywhere, meet, read_ahead
 from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, QUANTISE, packed_functions, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, plus_pair, powers, splat, swapped, tree
@@ -91,7 +79,7 @@ class _Prefill:
         self.start, self.end, is_blind = self.visible.of(self.row)
         self.scale = attention.chosen(is_blind, 0.0, spec.scale)
         self._bound()
-        staged = zip((KeyRows, ValueRows), spec.staged, (key, value), strict=True)
+        staged = zip((staging.KeyRows, staging.ValueRows), spec.staged, (key, value), strict=True)
         self.keys, self.values = (
             rows(each, spec.slots, source, self.head, self.key_end, self.part, lane) for rows, each, source in staged
         )
@@ -174,7 +162,7 @@ class _Prefill:
         As neighbours load parts of different queries, whole ones are copied to where values will be, if that is large
         enough.
         """
-        spec, staged = self.spec, Staged(self.spec.size // LANE, 1, 1)
+        spec, staged = self.spec, staging.Staged(self.spec.size // LANE, 1, 1)
         if spec.size > spec.value_size:
             self._copy_keys()
             place = self.query.place(n=self.head, t=self.row).here + self.group * LANE

@@ -17,6 +17,7 @@ from iree.compiler.dialects import amdgpu, arith
 
 from mxcomp.ukernels import builder
 from mxcomp.ukernels.attention_memory import LANE, Operand
+from mxcomp.ukernels.attention_turns import exhaust
 from mxcomp.ukernels.builder import Index, Threads, select
 from mxcomp.ukernels.waves import LANES
 
@@ -182,8 +183,3 @@ def _read_transposed(source: ir.Value, at: Index) -> ir.Value:
     """Reads four 16-bit elements in each lane: of four rows of 16 that sixteen lanes have the places of, a column."""
     kind = ir.VectorType.get([4], ir.MemRefType(source.type).element_type)
     return amdgpu.TransposeLoadOp(kind, source, [at.value]).result
-
-
-def exhaust(moves: Iterator[None]) -> None:
-    for _ in moves:
-        pass

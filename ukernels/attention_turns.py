@@ -38,6 +38,11 @@ def read_ahead(reads: Sequence[Callable[[], ir.Value]], count: int) -> Iterator[
     return each()
 
 
+def exhaust(moves: Iterator[None]) -> None:
+    for _ in moves:
+        pass
+
+
 def is_anywhere(condition: ir.Value) -> ir.Value:
     """Returns whether a condition holds in any lane of a wave."""
     i64 = ir.IntegerType.get_signless(64)

@@ -239,13 +239,9 @@ def _mask(kind: str) -> ir.Attribute:
 
 
 def buffer(
-    operand: ir.Value,
-    dynamic: Index,
-    shape: Sequence[int | None],
-    strides: Sequence[int | None],
-    element: str = "i8",
+    operand: ir.Value, dynamic: Index, shape: Sequence[int | None], strides: Sequence[int | None], element: str = "i8",
     window: Window | None = None,
-) -> ir.Value:
+) -> ir.Value:  # fmt: skip
     """Returns a tensor with one `dynamic` size as a buffer of such elements in global memory. Loads beyond it give
     0. Of one of more than MOST_BYTES it is that of a window."""
     whole = build.bitcast(operand, build.tensor_type(shape, element), [dynamic.value])
