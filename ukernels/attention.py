@@ -139,7 +139,7 @@ def _capped(score: ir.Value, cap: float) -> ir.Value:
 
 def masked_by(mask: ir.Value, found: Values) -> Values:
     """Returns scores with eight numbers added, times log2(e)."""
-    more = arith.MulFOp(widened(mask), splat(number(math.log2(math.e)), LANE)).result
+    more = arith.MulFOp(builder.cast(mask, "f32"), splat(number(math.log2(math.e)), LANE)).result
     return [added(score, element(more, i)) for i, score in enumerate(found)]
 
 
@@ -169,7 +169,7 @@ class State(NamedTuple):
 
     def plus(self, values: Values, powers: Values, type_: str) -> State:
         """Adds values of eight keys, weighted by their powers."""
-        factor, shape = rounded(builder.from_elements(powers), type_), (COLUMNS, COLUMNS, DEPTH)
+        factor, shape = builder.cast(builder.from_elements(powers), type_), (COLUMNS, COLUMNS, DEPTH)
         sums = [mfma(shape, value, factor, each) for value, each in zip(values, self.sums, strict=True)]
         return State(self.high, self.power, sums)
 
@@ -183,17 +183,3 @@ def divisor(total: ir.Value) -> ir.Value:
 def divided(values: ir.Value, by: ir.Value) -> ir.Value:
     inverse = arith.DivFOp(number(1.0), by).result
     return arith.MulFOp(values, splat(inverse, ir.VectorType(values.type).shape[0])).result
-
-
-def widened(values: ir.Value) -> ir.Value:
-    kind = ir.VectorType(values.type)
-    f32 = ir.F32Type.get()
-    return values if kind.element_type == f32 else arith.ExtFOp(ir.VectorType.get(kind.shape, f32), values).result
-
-
-def rounded(values: ir.Value, type_: str) -> ir.Value:
-    """Rounds a vector of f32 to a type."""
-    if type_ == "f32":
-        return values
-    kind = ir.VectorType.get(ir.VectorType(values.type).shape, ir.Type.parse(type_))
-    return arith.TruncFOp(kind, values).result

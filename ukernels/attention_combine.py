@@ -65,7 +65,7 @@ class Combine(standing.Plain):
         sums = builder.f32_zeros(2)
         for i, value in enumerate(each):
             sums = added(sums, arith.MulFOp(value, splat(of_lane(share, i), 2)).result)
-        threads.store([attention.rounded(sums, self.element)], [1, 2], [0, select(is_inside, begin, BEYOND // 4).here])
+        threads.store([builder.cast(sums, self.element)], [1, 2], [0, select(is_inside, begin, BEYOND // 4).here])
 
 
 def part_types(parts: int, stored: tuple[int, int], size: int) -> list[ir.RankedTensorType]:

@@ -331,7 +331,7 @@ class _Whole(_Decode):
             ]
             share = splat(arith.DivFOp(weight, by).result, _CHUNK)
             sums = added(sums, arith.MulFOp(builder.joined(each), share).result)
-        return attention.rounded(sums, spec.result)
+        return builder.cast(sums, spec.result)
 
 
 class _Packed(_Whole):

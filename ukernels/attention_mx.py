@@ -334,7 +334,7 @@ class _Kernel:
 
 
 def _rounded(sums: ir.Value, total: ir.Value, kind: str) -> ir.Value:
-    return attention.rounded(attention.divided(sums, element(total, 0)), kind)
+    return builder.cast(attention.divided(sums, element(total, 0)), kind)
 
 
 def _mfma(one: Factor, other: Factor, sums: ir.Value) -> ir.Value:

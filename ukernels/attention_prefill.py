@@ -278,7 +278,7 @@ class _Prefill:
         below, power, *sums = self._made_room(top, state)
         weights = list[ir.Value]()
         for each in found:
-            weight = attention.rounded(builder.from_elements(powers(each, scale, below)), self.spec.value.element)
+            weight = builder.cast(builder.from_elements(powers(each, scale, below)), self.spec.value.element)
             for i in range(0, LANE, 2):
                 power = plus_pair(part(weight, i, 2), power)
             weights.append(weight)
@@ -346,7 +346,7 @@ class _Prefill:
         spec, (_, power, *sums) = self.spec, state
         total = attention.divisor(added(*swapped(rocdl.Permlane32SwapOp, power, power)))
         elements = [element(each, i) for each in sums for i in range(SUMS)][: spec.value_size // spec.splits // GROUPS]
-        self._keep(attention.rounded(attention.divided(builder.from_elements(elements), total), spec.result))
+        self._keep(builder.cast(attention.divided(builder.from_elements(elements), total), spec.result))
 
     def _keep(self, shares: ir.Value) -> None:
         """Stores a lane's results: of each 16 elements of a query those that its group has.

@@ -25,7 +25,7 @@ from typing import Any
 from iree.compiler import ir
 
 from mxcomp.mlir import build
-from mxcomp.ukernels import attention, builder, standing
+from mxcomp.ukernels import builder, standing
 from mxcomp.ukernels.attention import COLUMNS, DEPTH
 from mxcomp.ukernels.attention_memory import LANE
 from mxcomp.ukernels.brought import NORMALISE, SUM
@@ -307,14 +307,14 @@ class _Writing:
         if spec.bias is not None:
             kind = ir.VectorType.get([VALUES], ir.Type.parse(spec.bias))
             (more,) = self._of_matrix([kind], lambda matrix: [self._bias(matrix, column)])
-            (total,) = builder.sums([total], [attention.widened(more)])
+            (total,) = builder.sums([total], [builder.cast(more, "f32")])
         is_stored = builder.both(builder.both(self.wave < along * down, row < spec.rows), is_column)
         if self.residual is not None:
             source, start = self.residual
             at = select(row < spec.rows, start + row * spec.columns + self.first + column, _BEYOND)
-            rounded = attention.rounded(total, spec.result)
-            (total,) = builder.sums([attention.widened(rounded)], [attention.widened(load(source, [at], VALUES))])
-        value, size = attention.rounded(total, spec.result), 4 if spec.result == "f32" else _BYTES
+            rounded = builder.cast(total, spec.result)
+            (total,) = builder.sums([builder.cast(rounded, "f32")], [builder.cast(load(source, [at], VALUES), "f32")])
+        value, size = builder.cast(total, spec.result), 4 if spec.result == "f32" else _BYTES
         place: list[Index | int] = [0, 0, select(is_stored, column, BEYOND // size)]
         if spec.rows > 1:
             place = [select(is_stored, row, BEYOND // (size * spec.columns) + 1), 0, column]

@@ -10,8 +10,8 @@ from iree.compiler.dialects import arith, vector
 from mxcomp.mlir import build
 
 __all__ = [
-    "as_tensor", "bitcast", "byte_vector", "constant_zeros", "element", "f32_zeros", "from_elements",
-    "joined", "masked", "padded", "part", "sums", "words", "written",
+    "as_tensor", "bitcast", "byte_vector", "cast", "constant_zeros", "element", "f32_zeros", "from_elements", "joined",
+    "masked", "padded", "part", "sums", "words", "written",
 ]  # fmt: skip
 
 
@@ -72,6 +72,15 @@ def sums(left: Sequence[ir.Value], right: Sequence[ir.Value]) -> list[ir.Value]:
 def bitcast(value: ir.Value, element: str, size: int) -> ir.Value:
     """Returns a vector's bits as so many other elements."""
     return vector.BitCastOp(ir.VectorType.get([size], ir.Type.parse(element)), value).result
+
+
+def cast(value: ir.Value, element: str) -> ir.Value:
+    """Returns a vector's floats as those of another type, rounded to nearest even where that is narrower."""
+    old, kind = ir.VectorType(value.type), ir.Type.parse(element)
+    if old.element_type == kind:
+        return value
+    is_wider = ir.FloatType(kind).width > ir.FloatType(old.element_type).width
+    return (arith.ExtFOp if is_wider else arith.TruncFOp)(ir.VectorType.get(old.shape, kind), value).result
 
 
 def words(value: ir.Value) -> ir.Value:
