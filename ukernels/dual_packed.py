@@ -50,10 +50,8 @@ class Instance(family.Instance):
         return family.Instance(tile, self.elements, Multistage)
 
     def covers(self, m: int, n: int, k: int) -> bool:
-        """Returns whether it computes a problem of this size: more than one tile along each dimension.
-
-        IREE would drop the loop over a single one, and with it what it was told of the others.
-        """
+        """Returns whether it computes a problem of this size, of several tiles along each dimension: IREE would drop
+        the loop over a single one, and with it what it was told of the others."""
         return all(size > step for size, step in zip((m, n, k), self.layout.workgroup_tile, strict=True))
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:

@@ -3,8 +3,7 @@
 The RHS is packed in inner tiles as for `split_k.py`, so that instances of both kinds are interchangeable
 (`Instance.plain`). Operands are words and bytes: [M · K/32 blocks, words of 32 activations], the RHS [inner tiles, K
 tiles, steps, bytes of all lanes], its scales [inner tiles, K tiles, bytes of all lanes]; the result is [inner tiles, 4,
-16, 4]. The function that quantises a block is not part of an instance: a dispatch brings its model's arithmetic, which
-the linker inserts.
+16, 4].
 
 Two matrices of one shape are gate and up of a gated MLP (dual GEMM): elements and scales of the second one follow, and
 there are two results, of the same places, so that what makes one of them is fused behind.
@@ -97,21 +96,16 @@ class Instance(family.Instance):
         return max(self.timed_rows)
 
     def covers(self, m: int, n: int, k: int) -> bool:
-        """Returns whether it computes a problem of this size: more than one inner tile along N, and more than one block
-        of LHS.
-
-        IREE would drop the loop over a single one, and with it what it was told of the others.
-        """
+        """Returns whether it computes a problem of this size, of several inner tiles along N, and blocks of LHS: IREE
+        would drop the loop over a single one, and with it what it was told of the others."""
         _, tile_n, _ = self.layout.workgroup_tile
         inner_tiles = -(-n // tile_n) * self.tile.inner_tiles[RHS]
         return 1 <= m <= self.most_rows and inner_tiles > 1 and m * k > BLOCK and k % BLOCK == 0
 
     def arguments(self) -> tuple[ir.RankedTensorType, ...]:
-        """Returns the argument types: words of activations, by blocks; bytes of elements and of scales, by inner tiles
-        and K tiles; the result.
+        """Returns the argument types: words of activations, elements and scales of each matrix, results.
 
-        Of several matrices elements and scales of each, and so many results. Nothing has a dimension that is 1: IREE
-        drops such of an operation that it knows nothing special of.
+        None has a dimension of 1: IREE drops such of an operation that it knows nothing special of.
         """
         (inner_m, inner_n), steps, count = self.tile.inner_tiles, self.layout.intrinsics_k, self.matrices
         step_bytes = LANES * MFMA.lane_bytes(self.elements[RHS])
@@ -204,10 +198,8 @@ class FlatStream(split_k.Stream):
 
 
 class Quantising(FlatStream):
-    """Writes the kernel of an instance: `split_k.Stream` with another LHS.
-
-    A lane loads the 32 activations of a block as they are, and `@quantise`, the model's own arithmetic, makes elements
-    and a scale of them. Every workgroup quantises for itself, each of its waves what no other wave multiplies.
+    """Writes the kernel of an instance: a lane loads the 32 activations of a block as they are, and `@quantise` makes
+    elements and a scale of them. Every workgroup quantises for itself, each of its waves what no other wave multiplies.
 
     What quantises a K tile needs no more than its activations, which come from the L2: they are loaded in front of the
     RHS, and quantised while that is on its way. Results of loads are waited for in order.

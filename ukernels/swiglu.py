@@ -1,8 +1,6 @@
 """Ukernels for few rows that compute hidden activations from gate and up, and quantise them.
 
-The RHS is packed in inner tiles as for `split_k.py`, and operands are flat as those of `quantising`: a block of 32
-activations is 64 words of f32, alternately gate and up. A dispatch brings the function that computes a block of
-elements and its scale.
+Operands are those of `quantising`: a block of 32 activations is 64 words of f32, alternately gate and up.
 """
 
 from __future__ import annotations
@@ -54,11 +52,8 @@ TILES = [split_k.Tile(inner_tiled_layout(1, n, steps), -4, waves=Waves(k=k)) for
 
 
 class Hidden(once.Once):
-    """Writes the kernel of an instance: `once.Once` of gate and up, in turns.
-
-    A lane computes a quarter of a block of hidden activations, by `@activate`, and hands it to the other lanes of the
-    block.
-    """
+    """Writes the kernel of an instance: `once.Once` of gate and up, in turns. A lane computes a quarter of a block of
+    hidden activations, by `@activate`, and hands it to the other lanes of the block."""
 
     operands, prefix = "hidden", "mx_fused_swiglu_"
     most, words, ahead = MOST_BLOCKS, BLOCK * len(GATE_AND_UP), 1

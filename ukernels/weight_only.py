@@ -1,8 +1,8 @@
 """Ukernels for up to 64 rows of unquantised bf16 activations, and MX weights.
 
-The RHS is packed in inner tiles as for `split_k.py`. Operands are words and bytes as those of `quantising`. A lane has
-the 32 elements of the packed layout: a block, or, of 8-bit elements, halves of two blocks that are 64 elements apart.
-It loads activations of the same K, and the scales of the blocks that it has a part of.
+Operands are words and bytes as those of `quantising`. A lane has the 32 elements of the packed layout: a block, or, of
+8-bit elements, halves of two blocks that are 64 elements apart. It loads activations of the same K, and the scales of
+the blocks that it has a part of.
 """
 
 from __future__ import annotations
@@ -123,12 +123,9 @@ def _byte(word: ir.Value, number: int) -> ir.Value:
 
 
 class Dequantising(quantising.FlatStream):
-    """Writes the kernel of an instance: `split_k.Stream` with other operands.
-
-    Activations are multiplied as they are, and weights as bf16, of which they are exact: `@dequantise`, which a
-    dispatch brings, makes them of elements and scales, once for all inner tiles along M. An MFMA takes eight of both:
-    which K a lane has does not matter, as long as it is the same on both sides.
-    """
+    """Writes the kernel of an instance: activations are multiplied as they are, and weights as bf16, of which they are
+    exact: `@dequantise` makes them of elements and scales, once for all inner tiles along M. An MFMA takes eight of
+    both: which K a lane has does not matter, as long as it is the same on both sides."""
 
     prefix, weights = "mx_", _Weights
 
