@@ -22,7 +22,6 @@ from mxcomp.ukernels.attention import COLUMNS, KEYS, Pieces, State
 from mxcomp.ukernels.attention_cache import Cache
 from mxcomp.ukernels.attention_decode_parameters import PIECE, Parameters
 from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, clamped, last, times
-from mxcomp.ukernels.brought import QUANTISE, quantise_type
 from mxcomp.ukernels.builder import Index, Threads, Values, element, loop, select
 from mxcomp.ukernels.normalised_rows import put_block
 from mxcomp.ukernels.softmax import added, exp2, largest, number, of_column, splat, tree
@@ -35,10 +34,6 @@ _CHUNK, _QUAD = 8, 4
 
 
 class Decode(Parameters):
-    @property
-    def brought(self) -> Mapping[str, ir.FunctionType]:
-        return {QUANTISE: quantise_type()} if self.packed else {}
-
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         writer(self)(self, workgroup, given, threads).write()
 

@@ -18,20 +18,21 @@ and after the last key.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl
 
+from mxcomp.formats import E2M1
 from mxcomp.ukernels import attention, builder
 from mxcomp.ukernels import attention_prefill_rows as staging
 from mxcomp.ukernels.attention_memory import LANE, Operand, VisibleKeys, last, times
 from mxcomp.ukernels.attention_prefill_parameters import Parameters
 from mxcomp.ukernels.attention_prefill_rows import DEPTH, FRAGMENTS, GROUPS, QUADS, ROWS, STEP, SUMS, Lane
 from mxcomp.ukernels.attention_turns import STAGGERED, exhaust, fall_behind, is_anywhere, meet, read_ahead
-from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, QUANTISE, packed_functions, quantise_type
+from mxcomp.ukernels.brought import BLOCKS_IN_ROW, CODE_BYTES, MULTIPLE, quantised
 from mxcomp.ukernels.builder import Index, Threads, Values, element, least, loop, most, part, select
 from mxcomp.ukernels.softmax import added, exp2, largest, maximum, number, plus_pair, powers, splat, swapped, tree
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, STEPS
@@ -47,10 +48,6 @@ NONE: Iterator[None] = iter(())
 
 
 class Prefill(Parameters):
-    @property
-    def brought(self) -> Mapping[str, ir.FunctionType]:
-        return packed_functions() if self.packed else {}
-
     def write(self, workgroup: Index, given: Values, threads: Threads) -> None:
         (_Packed if self.packed else _Prefill)(self, workgroup, given, threads).write()
 
@@ -413,7 +410,7 @@ class _Packed(_Prefill):
         tile, step, group = block // (STEPS * BLOCKS), block // BLOCKS % STEPS, block % BLOCKS
         place = ((inner_tile + block) * INNER_ROWS + row + before) * CODE_BYTES
         of_scale = (inner_tile + (tile * BLOCKS + group) * STEPS) * INNER_ROWS + row * STEPS + step + before
-        code, scale = builder.call(QUANTISE, [builder.from_elements(words)], *quantise_type().results)
+        code, scale = quantised(E2M1.mlir_type, builder.from_elements(words))
         byte = builder.from_elements([scale])
         self.threads.put(0, [0, 0, select(is_there, place, BEYOND)], CODE_BYTES, code)
         self.threads.put(1, [0, 0, select(is_there, of_scale, BEYOND)], 1, byte)

@@ -432,15 +432,20 @@ def function(name: str, arguments: Sequence[ir.Type], *results: ir.Type) -> util
 def module(kernel: ir.Operation, rule: Mapping[str, Any]) -> ir.Module:
     """Returns a module of a function and its match rule, and of declarations of what it calls."""
     made = ir.Module.create()
-    called = {op.attributes["callee"]: op for op in graph.walk(kernel) if op.name == "func.call"}
-    with ir.InsertionPoint(made.body):
-        for name, op in called.items():
-            kinds = [[value.type for value in values] for values in (op.operands, op.results)]
-            func.FuncOp(ir.FlatSymbolRefAttr(name).value, ir.FunctionType.get(*kinds), visibility="private")
+    declare(made, kernel)
     made.body.append(kernel)
     types = ir.ArrayAttr.get([ir.TypeAttr.get(ir.Type.parse(kind)) for kind in rule["types"]])
     kernel.attributes[RULE] = attributes.from_python({**rule, "types": types})
     return made
+
+
+def declare(module: ir.Module, kernel: ir.Operation) -> None:
+    """Declares what a kernel calls: a dispatch brings it."""
+    called = {graph.callee(op): op for op in graph.walk(kernel) if op.name == "func.call"}
+    with ir.InsertionPoint(module.body):
+        for name, op in called.items():
+            kinds = [[value.type for value in values] for values in (op.operands, op.results)]
+            func.FuncOp(name, ir.FunctionType.get(*kinds), visibility="private")
 
 
 @contextmanager

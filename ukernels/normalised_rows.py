@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
+from mxcomp.formats import E2M1
 from mxcomp.mlir import build
 from mxcomp.ukernels import builder, standing
-from mxcomp.ukernels.brought import CODE_BYTES, NORMALISE, QUANTISE, SUM, quantise_type
+from mxcomp.ukernels.brought import CODE_BYTES, NORMALISE, SUM, quantised
 from mxcomp.ukernels.builder import Index, Threads, Values, select
 from mxcomp.ukernels.softmax import added, of_wave
 from mxcomp.ukernels.waves import BEYOND, BLOCK, BLOCKS, INNER_ROWS, LANES, MOST_THREADS, STEPS
@@ -141,7 +142,7 @@ def put_block(
     One of them stores it; zeros where it is not there.
     """
     whole = builder.from_elements(builder.all_of_quad(own))
-    code, scale = builder.call(QUANTISE, [whole], *quantise_type().results)
+    code, scale = quantised(E2M1.mlir_type, whole)
     if is_there is not None:
         code, scale = builder.masked(is_there, code), builder.masked(is_there, scale)
     byte = builder.from_elements([scale])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from iree.compiler import ir
-from iree.compiler.dialects import func, util
+from iree.compiler.dialects import util
 
 from mxcomp.mlir import build
 from mxcomp.mlir.inline import insert
@@ -71,13 +71,8 @@ class Kernel(ABC):
 
     @property
     def modules(self) -> Sequence[str]:
-        """All modules of functions that it calls."""
+        """All modules of functions that it calls; without any, whoever takes the kernel brings these."""
         return [self.functions]
-
-    @property
-    def brought(self) -> Mapping[str, ir.FunctionType]:
-        """Functions that it calls, and that whoever takes the kernel brings."""
-        return {}
 
     @property
     def places(self) -> list[tuple[int, ...]]:
@@ -103,9 +98,7 @@ class Kernel(ABC):
         made = ir.Module.create()
         texts = [each for each in self.modules if each]
         made.body.append(insert(function.operation, *texts) if texts else function.operation)
-        with ir.InsertionPoint(made.body):
-            for each, kind in self.brought.items():
-                func.FuncOp(each, kind, visibility="private")
+        builder.declare(made, function.operation)
         return str(made)
 
 
