@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 from iree.compiler.dialects import arith, rocdl, vector
 
+from mxcomp.formats import element_format
 from mxcomp.layout.inner_tiles import BLOCK
 from mxcomp.mlir.index import i32, i32_type
 from mxcomp.mlir.vectors import bitcast, element, from_elements
@@ -68,36 +69,25 @@ WHOLE = {
 """The instructions that convert a block at once; f32 are given as two vectors, whose elements alternate."""
 
 
-@dataclass(frozen=True)
-class Extension:
-    """An instruction that converts two of the elements in a register, of which there are twice `turns`."""
-
-    op: type
-    turns: int
-
-    def pairs(self, word: ir.Value, scale: ir.Value, kind: str) -> list[ir.Value]:
-        """Returns a register's elements times a scale, an f32, as vectors of two."""
-        pair = ir.VectorType.get([_PAIR], ir.Type.parse(kind))
-        selections = [bool(turn) if self.turns == _PAIR else turn for turn in range(self.turns)]
-        return [self.op(pair, word, scale, selection).result for selection in selections]
-
-
 EXTENSIONS = {
-    ("f4E2M1FN", "bf16"): Extension(rocdl.CvtScaleF32PkBf16Fp4Op, 4),
-    ("f4E2M1FN", "f16"): Extension(rocdl.CvtScaleF32PkF16Fp4Op, 4),
-    ("f8E4M3FN", "bf16"): Extension(rocdl.CvtScaleF32PkBf16Fp8Op, 2),
-    ("f8E4M3FN", "f16"): Extension(rocdl.CvtScaleF32PkF16Fp8Op, 2),
-    ("f8E5M2", "bf16"): Extension(rocdl.CvtScaleF32PkBf16Bf8Op, 2),
-    ("f8E5M2", "f16"): Extension(rocdl.CvtScaleF32PkF16Bf8Op, 2),
+    ("f4E2M1FN", "bf16"): rocdl.CvtScaleF32PkBf16Fp4Op,
+    ("f4E2M1FN", "f16"): rocdl.CvtScaleF32PkF16Fp4Op,
+    ("f8E4M3FN", "bf16"): rocdl.CvtScaleF32PkBf16Fp8Op,
+    ("f8E4M3FN", "f16"): rocdl.CvtScaleF32PkF16Fp8Op,
+    ("f8E5M2", "bf16"): rocdl.CvtScaleF32PkBf16Bf8Op,
+    ("f8E5M2", "f16"): rocdl.CvtScaleF32PkF16Bf8Op,
 }
-"""The instructions that convert elements, by their MLIR types and those of values."""
+"""The instructions that convert two of the elements in a register, by the MLIR types of these and of values."""
 
 
 def extended(words: ir.Value, scale: ir.Value, format_: str, kind: str) -> ir.Value:
     """Returns the elements in a vector of i32 registers times a scale, an f32, as a vector of bf16 or f16."""
-    extension, count = EXTENSIONS[format_, kind], ir.VectorType(words.type).shape[0]
-    pairs = (pair for i in range(count) for pair in extension.pairs(element(words, i), scale, kind))
-    registers = [element(bitcast(pair, "i32", 1), 0) for pair in pairs]
+    op, pair, registers = EXTENSIONS[format_, kind], ir.VectorType.get([_PAIR], ir.Type.parse(kind)), []
+    turns = range(4) if element_format(format_).bits == 4 else (False, True)
+    for i in range(ir.VectorType(words.type).shape[0]):
+        word = element(words, i)
+        pairs = [op(pair, word, scale, turn).result for turn in turns]
+        registers += [element(bitcast(each, "i32", 1), 0) for each in pairs]
     return bitcast(from_elements(registers), kind, _PAIR * len(registers))
 
 
