@@ -25,7 +25,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from iree.compiler import ir
-from iree.compiler.dialects import tensor, vector
 
 from mxcomp.errors import InternalError, UkernelError
 from mxcomp.layout import ACC, LHS
@@ -157,55 +156,49 @@ def _insert(ukernel: Ukernel, linked: ir.Operation, table: ir.Operation) -> None
 def _add_dimension(function: ir.Operation, name: str, suffix: str) -> None:
     """Gives some operands of a ukernel, and its result, an additional dimension of size 1."""
     block = function.regions[0].blocks[0]
-    count = len(block.arguments)
-    plain = [ir.RankedTensorType(argument.type) for argument in block.arguments]
-    batched = [
-        ir.RankedTensorType.get([1, *kind.shape], kind.element_type) if is_extended else kind
-        for kind, is_extended in zip(plain, _extended(suffix, count), strict=True)
-    ]
-    for kind, argument in zip(batched, list(block.arguments), strict=True):
-        block.add_argument(kind, argument.location)
-    for i, argument in enumerate(list(block.arguments)[:count]):
-        given = block.arguments[count + i]
-        if given.type == argument.type:
-            argument.replace_all_uses_with(given)
-            continue
-        for user in [use.owner.operation for use in argument.uses]:
-            if user.name == _BITCAST:
-                _drop_after(user, given)
-        with function.location, ir.InsertionPoint.at_block_begin(block):
-            argument.replace_all_uses_with(_dropped(given))
-    for _ in range(count):
+    plain = list(block.arguments)
+    extended = _extended(suffix, len(plain))
+    kinds = [_batched_type(each.type) if more else each.type for each, more in zip(plain, extended, strict=True)]
+    for argument, kind in zip(plain, kinds, strict=True):
+        given = value = block.add_argument(kind, argument.location)
+        if kind != argument.type:
+            for user in [use.owner.operation for use in argument.uses]:
+                if user.name == _BITCAST:
+                    _drop_after(user, given)
+            with function.location, ir.InsertionPoint.at_block_begin(block):
+                value = _dropped(given)
+        argument.replace_all_uses_with(value)
+    for _ in plain:
         block.erase_argument(0)
     returned = list(block.operations)[-1].operation
     with function.location, ir.InsertionPoint(returned):
-        returned.operands[0] = _batched_result(returned.operands[0], batched[-1])
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(batched, batched[-1:]))
+        returned.operands[0] = _batched_result(returned.operands[0])
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, kinds[-1:]))
     ir.SymbolTable.set_symbol_name(function, name)
 
 
-def _batched_result(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
+def _batched_result(value: ir.Value) -> ir.Value:
     """Returns the result with an additional dimension, inserted where lanes write it, as consumers then still fuse."""
     loop = graph.producer(value)
     if loop is not None and _is_collapsed_loop(loop):  # of inner tiles that are two dimensions where lanes write
-        stored = ir.RankedTensorType(loop.operands[0].type)
-        batched = ir.RankedTensorType.get([1, *stored.shape], stored.element_type)
         groups = [[0], *([i + 1 for i in group] for group in reassociation(loop))]
-        collapsed = tensor.CollapseShapeOp(kind, _batched_result(loop.operands[0], batched), groups).result
+        collapsed = build.collapse(_batched_result(loop.operands[0]), groups)
         value.replace_all_uses_with(collapsed)
         loop.erase()
         return collapsed
     inserts = [op for op in graph.walk(loop) if op.name == "tensor.parallel_insert_slice"] if loop else []
     if loop is None or loop.name != "scf.forall" or len(loop.results) != 1 or len(inserts) != 1:
-        return tensor.ExpandShapeOp(kind, value, _groups(kind.rank), [], list(kind.shape)).result
+        return _batched(value)
+    kind, (insert,) = _batched_type(value.type), inserts
     with ir.InsertionPoint(loop):
         loop.operands[len(loop.operands) - 1] = build.empty(kind)
-    inserts[0].operands[0] = _batched_tile(inserts[0].operands[0])
+    with ir.InsertionPoint(insert.parent):
+        insert.operands[0] = _batched(insert.operands[0])
     arguments = loop.regions[0].blocks[0].arguments
     arguments[len(arguments) - 1].set_type(kind)
     for name, first in (("offsets", 0), ("sizes", 1), ("strides", 1)):
-        numbers = ir.DenseI64ArrayAttr(inserts[0].attributes[f"static_{name}"])
-        inserts[0].attributes[f"static_{name}"] = ir.DenseI64ArrayAttr.get([first, *numbers])
+        numbers = ir.DenseI64ArrayAttr(insert.attributes[f"static_{name}"])
+        insert.attributes[f"static_{name}"] = ir.DenseI64ArrayAttr.get([first, *numbers])
     loop.results[0].set_type(kind)
     return loop.results[0]
 
@@ -216,44 +209,26 @@ def _is_collapsed_loop(op: ir.Operation) -> bool:
     return source is not None and source.name == "scf.forall"
 
 
-def _batched_tile(value: ir.Value) -> ir.Value:
-    """Returns the value that a lane inserts into the result, with an additional dimension."""
-    write = graph.producer(value)
-    assert write is not None
-    kind = ir.RankedTensorType(value.type)
-    batched = ir.RankedTensorType.get([1, *kind.shape], kind.element_type)
-    with ir.InsertionPoint.after(write):
-        if write.name != "vector.transfer_write" or build.DYNAMIC in kind.shape:
-            sizes = build.dynamic_sizes(value)
-            return tensor.ExpandShapeOp(batched, value, _groups(batched.rank), sizes, list(batched.shape)).result
-        stored = write.operands[0]
-        lanes = ir.VectorType(stored.type)
-        cast = vector.ShapeCastOp(ir.VectorType.get([1, *lanes.shape], lanes.element_type), stored).result
-        origin = [build.constant_index(0)] * batched.rank
-        identity = ir.AffineMap.get_identity(batched.rank)
-        return vector.TransferWriteOp(
-            batched, cast, build.empty(batched), origin, identity, [True] * batched.rank
-        ).result
+def _batched_type(kind: ir.RankedTensorType) -> ir.RankedTensorType:
+    return ir.RankedTensorType.get([1, *kind.shape], kind.element_type)
 
 
-def _groups(rank: int) -> list[list[int]]:
-    return [[0, 1], *([i] for i in range(2, rank))]
+def _batched(value: ir.Value) -> ir.Value:
+    """Returns a tensor with one more dimension in front."""
+    return build.split(value, 0, [1, build.static_sizes(value)[0]], build.dynamic_sizes(value))
 
 
 def _dropped(value: ir.Value) -> ir.Value:
     """Returns a tensor without its first dimension."""
-    kind = ir.RankedTensorType(value.type)
-    plain = ir.RankedTensorType.get(kind.shape[1:], kind.element_type)
-    return tensor.CollapseShapeOp(plain, value, _groups(kind.rank)).result
+    return build.collapse(value, [[0, 1], *([i] for i in range(2, ir.RankedTensorType(value.type).rank))])
 
 
 def _drop_after(bitcast: ir.Operation, given: ir.Value) -> None:
     """Bitcasts `given` first and then drops its first dimension: IREE folds a bitcast only of an unchanged load."""
-    plain, sizes = ir.RankedTensorType(bitcast.results[0].type), list(bitcast.operands)[1:]
+    sizes = list(bitcast.operands)[1:]
     with bitcast.location, ir.InsertionPoint(bitcast):
-        whole = ir.RankedTensorType.get([1, *plain.shape], plain.element_type)
         half = len(sizes) // 2
-        value = _dropped(build.bitcast(given, whole, sizes[:half], sizes[half:]))
+        value = _dropped(build.bitcast(given, _batched_type(bitcast.results[0].type), sizes[:half], sizes[half:]))
     graph.replace(bitcast, value)
 
 
