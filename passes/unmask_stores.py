@@ -54,9 +54,8 @@ def run(module: ir.Operation) -> None:
         ops = list(graph.walk(function))
         if any(UKERNEL in op.attributes for op in ops):
             for op in [op for op in ops if op.name == _MAP_STORE]:
-                buffer = _buffer(op)
-                if buffer is not None:
-                    _flatten(op, buffer, _unmask(op, buffer))
+                if (buffer := _buffer(op)) is not None:
+                    _unmask(op, buffer)
 
 
 def _buffer(op: ir.Operation) -> ir.MemRefType | None:
@@ -106,43 +105,43 @@ _Terms: TypeAlias = list[tuple[ir.Value, int]]
 """The summands of an index: values, and what each is multiplied by."""
 
 
-def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> _Terms:
-    """Removes the mask that is yielded, and returns the summands of the column."""
+def _unmask(op: ir.Operation, buffer: ir.MemRefType) -> None:
+    """Removes the mask that is yielded: what is padding is stored beyond the buffer.
+
+    Where its rows are of a known size the buffer is stored to as a single row: else IREE would compute each element's
+    row and column by divisions. And LLVM sees that what is stored to neighbours may be stored in one piece, if an index
+    is a single sum, in which the row is last.
+    """
     last = list(op.regions[0].blocks[0].operations)[-1]
-    *outer, row, column, mask = last.operands
+    *places, column, mask = last.operands
+    _, *others = build.static_sizes(op.results[0])
+    is_flat = None not in others and not buffer.get_strides_and_offset()[1]
     with op.location, ir.InsertionPoint(last):
-        target, is_last = _target(op, row, column), set(buffer.shape[:-2]) <= {1}
+        target, is_last = _target(op, places[-1], column), set(buffer.shape[:-2]) <= {1}
         needed = [each for each in _terms(mask) if not _is_needless(each, target, op, is_last)]
         apart = [found for each in needed if (found := _of_first(each, target)) is not None]
         is_in_pieces = target.in_pieces and len(apart) == len(needed)
         away = _away(apart if is_in_pieces else needed, buffer)
         parts = _summands(*_parts(column, target.tiles)) if is_in_pieces else [(column, 1)]
         terms = [*parts, *((each, 1) for each in away)]
-        last.operands[len(outer) + 1] = _sum(terms)
-        last.operands[len(outer) + 2] = arith.ConstantOp(ir.IntegerType.get_signless(1), 1).result
+        true = arith.ConstantOp(ir.IntegerType.get_signless(1), 1).result
+        if is_flat:
+            strides = (math.prod(size or 1 for size in others[i:]) for i in range(len(places)))
+            places = [_sum([*terms, *zip(places, strides, strict=True)])]
+        else:
+            places.append(_sum(terms))
+        ir.Operation.create(last.name, operands=[*places, true])
+    last.erase()
     if (dead := graph.producer(mask)) is not None:
         graph.erase_dead(dead)
-    return terms
+    if is_flat:
+        _flatten(op, buffer, math.prod(size or 1 for size in others))
 
 
-def _flatten(op: ir.Operation, buffer: ir.MemRefType, column: _Terms) -> None:
-    """Stores to the buffer as to a single row: else IREE would compute each element's row and column by divisions.
-
-    And LLVM sees that what is stored to neighbours may be stored in one piece, if an index is a single sum, in which
-    the row is last.
-    """
-    rows, *others = build.static_sizes(op.results[0])
-    if None in others or buffer.get_strides_and_offset()[1]:
-        return
-    inner = math.prod(size or 1 for size in others)
+def _flatten(op: ir.Operation, buffer: ir.MemRefType, inner: int) -> None:
+    """Makes a store to rows of so many elements one to a single row, of which it yields the places already."""
+    rows, *_ = build.static_sizes(op.results[0])
     (store,) = [use.owner.operation for use in op.results[0].uses]
-    last = list(op.regions[0].blocks[0].operations)[-1]
-    *places, real = last.operands
-    with op.location, ir.InsertionPoint(last):
-        strides = (math.prod(size or 1 for size in others[i:]) for i in range(len(places) - 1))
-        place = _sum([*column, *zip(places, strides, strict=False)])
-        ir.Operation.create(last.name, operands=[place, real])
-    last.erase()
     with op.location, ir.InsertionPoint(op):
         sizes = [] if rows is not None else [build.times(build.dim(op.operands[1], 0), inner)]
         kind = ir.RankedTensorType(build.tensor_type([None if rows is None else rows * inner], buffer.element_type))
@@ -181,11 +180,6 @@ def _target(op: ir.Operation, row: ir.Value, column: ir.Value) -> _Target:
     tiles, inner = build.static_sizes(op.operands[0]), op.regions[0].blocks[0].arguments[-1]
     parts, _ = _parts(column, tiles)
     return _Target(row, column, tiles, inner, bool(parts) and parts[-1] == inner)
-
-
-def _first(parts: Sequence[ir.Value], basis: Sequence[int], inner: int) -> ir.Value:
-    """Returns the column at which a group of elements begins, over all but some `inner` parts."""
-    return _sum(_summands(parts, basis)[: len(basis) - inner])
 
 
 def _parts(index: ir.Value, tiles: Sequence[int | None]) -> tuple[list[ir.Value], list[int]]:
@@ -247,4 +241,5 @@ def _of_first(condition: ir.Value, target: _Target) -> ir.Value | None:
     fitting = [inner for inner in range(1, len(basis)) if number and number % math.prod(basis[-inner:]) == 0]
     if not fitting:
         return None
-    return arith.CmpIOp(arith.CmpIPredicate.ult, _first(parts, basis, fitting[-1]), limit).result
+    first = _sum(_summands(parts, basis)[: -fitting[-1]])
+    return arith.CmpIOp(arith.CmpIPredicate.ult, first, limit).result
