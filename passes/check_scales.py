@@ -13,15 +13,15 @@ from mxcomp.errors import InputError
 from mxcomp.matching.operands import SCALE_TYPE
 from mxcomp.mlir import build, graph
 
-_SCALED = {"arith.scaling_extf": 1, "arith.scaling_truncf": 1}
-"""Operations with a scale, and the index of that operand."""
+_SCALED = ("arith.scaling_extf", "arith.scaling_truncf")
+"""Operations with a scale, their second operand."""
 
 
 def run(module: ir.Operation) -> None:
     """Raises InputError for the first scale below `module` that has no meaning."""
     for op in graph.walk(module):
         if op.name in _SCALED:
-            _check(op, build.element(op.operands[_SCALED[op.name]]))
+            _check(op, build.element(op.operands[1]))
 
 
 def _check(op: ir.Operation, kind: ir.Type) -> None:

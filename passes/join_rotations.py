@@ -80,7 +80,7 @@ def _roots(module: ir.Operation) -> list[ir.Operation]:
     """Returns the last operations of rotations."""
     concats = [op for op in graph.walk(module, bodies=False) if op.name == _CONCAT and _halves(op)]
     roots = dict.fromkeys(root for op in concats if (root := _root(op)) is not None)
-    return [root for root in roots if _is_worth(root)]
+    return [root for root in roots if len(composing.followed(root.results[0])) <= _MOST_FOLLOWED]
 
 
 def _halves(op: ir.Operation) -> bool:
@@ -116,10 +116,6 @@ def _with_rest(rotated: ir.Operation) -> ir.Operation:
     is_last = ir.IntegerAttr(user.attributes["dim"]).value == len(build.static_sizes(user.results[0])) - 1
     is_rest = is_last and len(others) == 1 and others[0] is not None and others[0].name == "tensor.extract_slice"
     return user if is_rest and build.static_sizes(user.results[0]).count(None) < 2 else rotated
-
-
-def _is_worth(root: ir.Operation) -> bool:
-    return len(composing.followed(root.results[0])) <= _MOST_FOLLOWED
 
 
 def _together(
@@ -265,7 +261,7 @@ def _store_tables(results: Sequence[ir.Value]) -> None:
     followed = (op for result in results for op in composing.followed(result))
     tables = list(dict.fromkeys(_rounded(op) for op in followed if _is_costly(op)))
     for together in [tables] if _are_alike(tables) else [[op] for op in tables]:
-        values, last = [op.results[0] for op in together], _last(together)
+        values, last = [op.results[0] for op in together], graph.in_order(together)[-1]
         with last.location, ir.InsertionPoint(last):
             stored = _tables(values) if len(values) > 1 else [_generated(value) for value in values]
         for value, made in zip(values, stored, strict=True):
@@ -284,17 +280,12 @@ def _rounded(table: ir.Operation) -> ir.Operation:
     return _rounded(user) if is_stored and is_like else table
 
 
-def _last(ops: list[ir.Operation]) -> ir.Operation:
-    """Returns the operation of a block that none of these stands behind."""
-    return next(op for op in ops if not any(op != each and op.is_before_in_block(each) for each in ops))
-
-
 def _are_alike(tables: list[ir.Operation]) -> bool:
     """Returns whether tables of one shape can be computed where the last of them stands."""
     sizes, ranks = Sizes(), {len(build.static_sizes(op.results[0])) for op in tables}
     if len(ranks) != 1 or len({(op.block, *map(partial(sizes.of, op.results[0]), range(*ranks))) for op in tables}) > 1:
         return False
-    last = _last(tables)
+    last = graph.in_order(tables)[-1]
     behind = (graph.in_block(use.owner.operation, last.block) for op in tables for use in op.results[0].uses)
     return all(map(last.is_before_in_block, behind))
 

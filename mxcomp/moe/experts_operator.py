@@ -37,15 +37,13 @@ def build_layer(
     block_m = routing.block_m(*size) if is_quantised else min(routing.block_m(*size), weight_only.MOST_ROWS)
     found = routing.given(_i32(chosen), _f32(shares), size[1], block_m)
     parts = ((gate_up, gate_up_scales, gate_up_bias), (down, down_scales, down_bias))
-    both = [moe.Experts(mx.operand(e, scales, weight_format), _f32(bias)) for e, scales, bias in parts]
+    up, out = (moe.Experts(mx.operand(e, scales, weight_format), _f32(bias)) for e, scales, bias in parts)
     activation = partial(moe.clamped_swiglu, alpha=alpha, limit=limit, offset=offset)
     kind = str(build.element(x))
     if not is_quantised:
         plain = mx.elementwise(lambda value: value, x, result=UNQUANTISED)
-        return moe.gated_layer(plain, both[0], both[1], found, None, activation, kind)
-    return moe.gated_layer(
-        mx.quantise(x, input_format, mode), both[0], both[1], found, input_format, activation, kind, mode
-    )
+        return moe.gated_layer(plain, up, out, found, None, activation, kind)
+    return moe.gated_layer(mx.quantise(x, input_format, mode), up, out, found, input_format, activation, kind, mode)
 
 
 def _check(tensors: Sequence[ir.Value], weight_format: str) -> None:

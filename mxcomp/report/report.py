@@ -117,12 +117,14 @@ class Report:
 
     def add_operands(self, module: ir.Operation) -> None:
         """Adds where kernels find their operands, from a module at IREE's phase `executable-sources`."""
-        each: list[ScaledMatmul | KernelVersion] = [*self.matmuls]
-        for matmul in self.matmuls:
-            each += matmul.versions
-        found = kernel_operands.find(module, {part.kernel for part in each if part.kernel is not None})
-        for part in each:
+        found = kernel_operands.find(module, {part.kernel for part in self.parts if part.kernel is not None})
+        for part in self.parts:
             part.stored = found.get(part.kernel or "")
+
+    @property
+    def parts(self) -> list[ScaledMatmul | KernelVersion]:
+        """The matmuls, and the versions of each for ranges of M: what has a kernel."""
+        return [*self.matmuls, *(version for matmul in self.matmuls for version in matmul.versions)]
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from iree.compiler import ir
 from mxcomp.errors import UkernelError
 from mxcomp.mlir import graph
 from mxcomp.options import Options
-from mxcomp.profiling.reports import KernelVersion, ScaledMatmul
 from mxcomp.registry import Registry, Ukernel
 from mxcomp.report.report import Report
 from mxcomp.sim import code_object
@@ -39,9 +38,7 @@ def _own(module: ir.Operation, report: Report, options: Options) -> dict[str, Uk
     """Returns the user's ukernels that were chosen, by the kernels they are in."""
     with module.context, module.location:
         registry = Registry(options.target, options.ukernel_dirs)
-    parts: list[ScaledMatmul | KernelVersion] = [*report.matmuls]
-    parts += [version for matmul in report.matmuls for version in matmul.versions]
-    chosen = ((part.kernel, registry.ukernels.get(part.ukernel or "")) for part in parts)
+    chosen = ((part.kernel, registry.ukernels.get(part.ukernel or "")) for part in report.parts)
     return {
         kernel: ukernel
         for kernel, ukernel in chosen

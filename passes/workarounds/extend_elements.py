@@ -47,12 +47,8 @@ def _extend_elements(op: ir.Operation, decision: Decision) -> None:
         return
     with op.location, ir.InsertionPoint(op):
         values = [_extended(value) if wanted else value for value, wanted in zip(inputs, extended, strict=True)]
-
-        def body(*arguments: ir.Value) -> ir.Value:
-            return inline(op, arguments, _without_extension)
-
-        maps, kind = indexing_maps(op) or [], ir.RankedTensorType(op.results[0].type)
-        new = build.generic(kind, values, init, maps, linalg_ops.iterators(op), body)
+        maps, loops, kind = indexing_maps(op) or [], linalg_ops.iterators(op), ir.RankedTensorType(op.results[0].type)
+        new = build.generic(kind, values, init, maps, loops, lambda *given: inline(op, given, _without_extension))
         decide(new, decision)
     graph.replace(op, new.results[0])
 

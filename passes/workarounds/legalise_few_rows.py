@@ -24,7 +24,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith
 
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.inline import inline
@@ -104,11 +103,8 @@ def _exchange(op: ir.Operation) -> None:
     one, other, result = indexing_maps(op) or []
     types = [build.element(factor) for factor in factors]
 
-    def extended(value: ir.Value, kind: ir.Type) -> ir.Value:
-        return value if value.type == kind else arith.ExtFOp(kind, value).result
-
     def body(b: ir.Value, a: ir.Value, acc: ir.Value) -> ir.Value:
-        return inline(op, [*map(extended, (a, b), types), acc])
+        return inline(op, [*map(build.cast, (a, b), types), acc])
 
     first, second = map(linalg_ops.extended_from, factors)
     _replace(op, [second, first], init, [other, one, result], body)
@@ -117,24 +113,20 @@ def _exchange(op: ir.Operation) -> None:
 def _widen(op: ir.Operation) -> None:
     """Extends the factors to f32, hidden from IREE."""
     *factors, init = op.operands
-    f32 = ir.F32Type.get()
-
-    def wide(value: ir.Value) -> ir.Value:
-        return build.barrier(build.cast(value, f32))
-
+    wide = [build.barrier(build.cast(factor, ir.F32Type.get())) for factor in factors]
     arguments = list(op.regions[0].blocks[0].arguments)
 
     def given(argument: ir.Value, value: ir.Value) -> ir.Value:
-        extended = all(use.owner.operation.name == "arith.extf" for use in argument.uses)
-        return value if extended or value.type == argument.type else arith.TruncFOp(argument.type, value).result
+        is_extended = all(use.owner.operation.name == "arith.extf" for use in argument.uses)
+        return value if is_extended else build.cast(value, argument.type)
 
     def extended(inner: ir.Operation, operands: list[ir.Value]) -> ir.Value | None:
         return operands[0] if inner.name == "arith.extf" and operands[0].type == inner.results[0].type else None
 
     def body(*values: ir.Value) -> ir.Value:
-        return inline(op, [given(*pair) for pair in zip(arguments, values, strict=True)], extended)
+        return inline(op, list(map(given, arguments, values)), extended)
 
-    _replace(op, [wide(factor) for factor in factors], init, indexing_maps(op) or [], body)
+    _replace(op, wide, init, indexing_maps(op) or [], body)
 
 
 def _replace(

@@ -41,6 +41,7 @@ from mxcomp.formats import MX_BLOCK
 from mxcomp.mlir import build, graph
 from mxcomp.mlir.linalg_ops import steps_reduced
 
+_REDUCTIONS = ("linalg.generic", "linalg.reduce")
 _LEAST_WIDTH, _WIDE = 16, 32
 
 
@@ -90,11 +91,7 @@ class _Code:
 
 def run(module: ir.Operation) -> None:
     """Rewrites reductions of integers below `module`."""
-    for op in [
-        op
-        for op in graph.walk(module, bodies=False)
-        if op.name in ("linalg.generic", "linalg.reduce") and may_be_shared(op)
-    ]:
+    for op in [op for op in graph.walk(module, bodies=False) if op.name in _REDUCTIONS and may_be_shared(op)]:
         for position in range(len(op.results)):
             _legalise(op, position)
 

@@ -53,11 +53,9 @@ def _sum_in_f32(op: ir.Operation, decision: Decision) -> None:
                 return operands[0]
             return arith.AddFOp(*operands).result if inner == add else None
 
-        def body(*given: ir.Value) -> ir.Value:
-            return inline(op, given, rewrite)
-
         start = build.cast(init, wide.element_type)
-        new = build.generic(wide, inputs, start, indexing_maps(op) or [], linalg_ops.iterators(op), body)
+        maps, loops = indexing_maps(op) or [], linalg_ops.iterators(op)
+        new = build.generic(wide, inputs, start, maps, loops, lambda *given: inline(op, given, rewrite))
         decide(new, decision)
         rounded = build.cast(new.results[0], build.element(op.results[0]))
     graph.replace(op, rounded)
