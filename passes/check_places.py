@@ -20,6 +20,7 @@ checked, nor are a router's tables, whose positions are counted here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, cf, tensor
@@ -112,29 +113,24 @@ def _wide(value: ir.Value) -> ir.Value:
 def _ends(update: Update) -> list[ir.Value]:
     """Returns what is added to an integer for the first row that it is for, and for the last."""
     i64, places, count = ir.IntegerType.get_signless(64), update.places, update.count
-    first = arith.ConstantOp(i64, places.number).result
+    first = s.constant(places.number, i64)
     if places.by_row or count.number == 1:
         return [first]
     if count.number is not None:
-        return [first, arith.ConstantOp(i64, places.number + (count.number - 1) * places.step).result]
-    step, before = (arith.ConstantOp(i64, number).result for number in (places.step, places.number - places.step))
+        return [first, s.constant(places.number + (count.number - 1) * places.step, i64)]
     rows = arith.IndexCastOp(i64, count.build()).result
-    return [first, arith.AddIOp(arith.MulIOp(rows, step).result, before).result]
+    return [first, s.plus(s.times(rows, places.step), places.number - places.step)]
 
 
 def _inside(
     number: ir.Value, update: Update, length: int, ends: Sequence[ir.Value], row: ir.Value | None = None
 ) -> ir.Value:
     """Returns whether all rows that an integer is for, or its one `row`, have places in a cache."""
-    i64, step = number.type, update.places.step
-    if row is not None and step:
-        factor = arith.ConstantOp(i64, step).result
-        number = arith.AddIOp(number, arith.MulIOp(row, factor).result).result
-    size = arith.ConstantOp(i64, length).result
+    if row is not None and update.places.step:
+        number = s.plus(number, s.times(row, update.places.step))
     # As unsigned numbers, negative ones are the largest.
-    at = [arith.AddIOp(number, end).result for end in ends]
-    found = [arith.CmpIOp(arith.CmpIPredicate.ult, each, size).result for each in at]
-    return arith.AndIOp(*found).result if len(found) == 2 else found[0]
+    size, at = s.constant(length, number.type), [s.plus(number, end) for end in ends]
+    return reduce(s.both, [arith.CmpIOp(arith.CmpIPredicate.ult, each, size).result for each in at])
 
 
 def _all_inside(update: Update, length: int, ends: Sequence[ir.Value]) -> ir.Value:
