@@ -7,11 +7,11 @@ and stays there for all later runs.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
-from collections.abc import Collection, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from mxcomp.hip.protocol import SOCKET
@@ -23,42 +23,6 @@ _NICE = 5
 """The niceness of compiling processes, so that launches of other kernels come first."""
 
 
-@dataclass
-class _Helper:
-    """A process that compiles; it writes a kernel's number, a byte pair, when it begins and when it is done."""
-
-    process: int
-    stream: int
-    seen: dict[int | None, int] = field(default_factory=dict)
-    is_gone: bool = False
-
-    def take(self, block: bool) -> bool:
-        """Reads what was written, and returns whether the process may write more."""
-        os.set_blocking(self.stream, block)
-        try:
-            data = os.read(self.stream, 2)
-        except BlockingIOError:
-            return False
-        self.is_gone = not data
-        if data:
-            number = int.from_bytes(data, "little")
-            self.seen[number] = self.seen.get(number, 0) + 1
-        return bool(data)
-
-    def wait_for(self, number: int | None) -> None:
-        """Waits until a kernel that has been begun is done, or the process is gone."""
-        while self.take(block=False):
-            pass
-        while self.seen.get(number) == 1 and self.take(block=True):
-            pass
-
-    def end(self) -> None:
-        """Waits for the end of the process, which has closed the stream."""
-        os.close(self.stream)
-        with suppress(ChildProcessError):
-            os.waitpid(self.process, 0)
-
-
 class ColdStarts:
     """The kernels of one worker that are being compiled."""
 
@@ -68,7 +32,9 @@ class ColdStarts:
         self._processes = (os.cpu_count() or 1) if processes is None else processes
         self._known: set[tuple[Module, bool]] = set()
         self._numbers: dict[Kernel, int] = {}
-        self._helpers: list[_Helper] = []
+        self._helpers: list[int] = []
+        self._file = os.memfd_create("mxcomp-cold")
+        """Whose byte of a kernel's number is locked by the process that compiles it, until it is done, or gone."""
 
     def prepare(self, kernel: Kernel, checks: Collection[str]) -> None:
         """Compiles the code object's other kernels too, before the first launch that needs compilation.
@@ -80,11 +46,10 @@ class ColdStarts:
         if kind not in self._known and objects.missing([kernel], checks):
             self._known.add(kind)
             self._begin(objects.missing(tuple(kernel.module.kernels.values()), checks), kernel, checks)
-        for helper in self._helpers:
-            helper.wait_for(self._numbers.get(kernel))
-            if helper.is_gone:
-                helper.end()
-        self._helpers = [helper for helper in self._helpers if not helper.is_gone]
+        if kernel in self._numbers:
+            with self._compiling(kernel):
+                pass
+        self._helpers = [process for process in self._helpers if _is_running(process)]
 
     def _begin(self, missing: Sequence[Kernel], first: Kernel, checks: Collection[str]) -> None:
         directory = _cache()
@@ -96,25 +61,39 @@ class ColdStarts:
         count = min(self._processes - 1, len(others))
         self._helpers += [self._help(others[k::count], checks) for k in range(count)]
 
-    def _help(self, kernels: Sequence[Kernel], checks: Collection[str]) -> _Helper:
+    @contextmanager
+    def _compiling(self, kernel: Kernel) -> Iterator[None]:
+        """Waits until no other process compiles a kernel, and lets none begin within."""
+        number = self._numbers[kernel]
+        fcntl.lockf(self._file, fcntl.LOCK_EX, 1, number)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, number)
+
+    def _help(self, kernels: Sequence[Kernel], checks: Collection[str]) -> int:
         """Starts a process that compiles these kernels; it ends with this one."""
-        reading, writing = os.pipe()
         parent = os.getpid()
         if process := os.fork():
-            os.close(writing)
-            return _Helper(process, reading)
+            return process
         try:
             workers.end_with(parent)
             for file in self._own_files:  # the host is to see when the worker is gone
                 os.close(file)
             os.nice(_NICE)
             for kernel in kernels:
-                number = self._numbers[kernel].to_bytes(2, "little")
-                os.write(writing, number)
-                objects.make(kernel, checks)
-                os.write(writing, number)
+                with self._compiling(kernel):
+                    objects.make(kernel, checks)
         finally:
             os._exit(0)  # whatever went wrong: the launch compiles the kernel itself, and says so
+
+
+def _is_running(process: int) -> bool:
+    """Returns whether a child has not ended; one that has is forgotten."""
+    try:
+        return os.waitpid(process, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        return False
 
 
 def _announcement(count: int, directory: Path | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from typing import TypeVar
 
 Result = TypeVar("Result")
 
@@ -22,45 +23,27 @@ def interruptible(work: Callable[[], Result], abort: Callable[[], None] | None) 
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    worker = _Worker(work)
-    try:
-        worker.start()
-        worker.join()
+    found: Future[Result] = Future()
+    thread = threading.Thread(target=_settle, args=(found, work), name="mxcomp-run", daemon=True)
+    try:  # a program does not wait for a daemon thread at its end
+        thread.start()
+        thread.join()
+        return found.result()
     except BaseException:
         end = time.monotonic() + _PATIENCE_SECONDS
-        while abort is not None and not worker.finished.is_set() and time.monotonic() < end:
+        while abort is not None and not found.done() and time.monotonic() < end:
             abort()  # again, as it may have been too early
-            worker.finished.wait(_BETWEEN_SECONDS)
+            thread.join(_BETWEEN_SECONDS)
         raise
-    return worker.outcome()
+    finally:
+        del found  # an error keeps the objects of its frames alive
 
 
-class _Worker(threading.Thread, Generic[Result]):
-    """Executes one call in a daemon thread, for which a program does not wait at its end."""
-
-    def __init__(self, work: Callable[[], Result]) -> None:
-        super().__init__(name="mxcomp-run", daemon=True)
-        self.finished = threading.Event()
-        self._work: Callable[[], Result] | None = work
-        self._result: list[Result] = []
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        assert self._work is not None
-        try:
-            self._result.append(self._work())
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._work = None
-            self.finished.set()
-
-    def outcome(self) -> Result:
-        """Returns the outcome and forgets it, as an error keeps the objects of its frames alive."""
-        try:
-            if self._error is not None:
-                raise self._error
-            return self._result.pop()
-        finally:
-            self._error = None
-            del self
+def _settle(found: Future[Result], work: Callable[[], Result]) -> None:
+    """Sets the outcome of one call, and forgets it."""
+    try:
+        found.set_result(work())
+    except BaseException as error:
+        found.set_exception(error)
+    finally:
+        del found, work
