@@ -126,5 +126,4 @@ def _aiter(task: Task) -> Record:
     if not found:
         raise MxcompError(f"{task.aiter}: no kernels")
     tile = min(found, key=lambda each: found[each].us)
-    e, name = found[tile], "f4gemm {}x{}".format(*tile)
-    return _record(task, MATMUL, Dispatch(name, e.us, e.low, e.high, e.bound, e.flops, e.unique_bytes), MODELLED)
+    return _record(task, MATMUL, Dispatch.of("f4gemm {}x{}".format(*tile), found[tile]), MODELLED)

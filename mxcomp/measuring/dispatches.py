@@ -13,6 +13,7 @@ import numpy as np
 
 from mxcomp import profiling
 from mxcomp.measuring.repeats import Recorded
+from mxcomp.profiling import Estimate
 from mxcomp.run import runtime
 
 _RUNS = 7
@@ -39,6 +40,10 @@ class Dispatch:
     flops: float = 0.0
     unique_bytes: float = 0.0
 
+    @classmethod
+    def of(cls, kernel: str, e: Estimate) -> Dispatch:
+        return cls(kernel, e.us, e.low, e.high, e.bound, e.flops, e.unique_bytes)
+
 
 def modelled(vmfb: bytes, inputs: Sequence[np.ndarray]) -> list[Dispatch]:
     """Returns the modelled dispatches of a call of the only function; nothing is computed. Raises RunError."""
@@ -50,8 +55,7 @@ def modelled(vmfb: bytes, inputs: Sequence[np.ndarray]) -> list[Dispatch]:
     for each in found:
         if each.modelled is None:
             raise runtime.RunError(f"{each.kernel} cannot be modelled: {each.reason}")
-        m = each.modelled
-        dispatches.append(Dispatch(each.kernel, m.us, m.low, m.high, m.bound, m.flops, m.unique_bytes))
+        dispatches.append(Dispatch.of(each.kernel, each.modelled))
     return dispatches
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from mxcomp.sim.checks.report import Report
+from mxcomp.sim.checks.report import Reporter
 from mxcomp.sim.instruction import Instruction, RegisterSet, registers
 from mxcomp.sim.semantics import VECTOR, mfma
 
@@ -25,7 +25,7 @@ class Wave(Protocol):
     number: int
 
     @property
-    def report(self) -> Report: ...
+    def report(self) -> Reporter: ...
 
 
 _VALU_TO_MATRIX = 2
@@ -67,7 +67,7 @@ class Issue:
 
 
 class HazardTracker:
-    """Follows the instructions of one wave."""
+    """Follows the instructions of one wave; a copy follows others, as lists are replaced and not changed."""
 
     __slots__ = ("_clock", "_matrix", "_pending", "_valu")
 
@@ -89,12 +89,6 @@ class HazardTracker:
         )
         return matrix, valu
 
-    def copy(self) -> HazardTracker:
-        other = HazardTracker()
-        other._clock, other._pending = self._clock, self._pending
-        other._matrix, other._valu = list(self._matrix), list(self._valu)
-        return other
-
     def issue(self, wave: Wave, issue: Issue) -> None:
         """Checks an instruction against its predecessors and records it."""
         i, pipe = issue.instruction, issue.pipe
@@ -103,11 +97,11 @@ class HazardTracker:
                 self._after_matrix(wave, issue)
             if pipe is Pipe.MATRIX:
                 self._after_valu(wave, issue)
-                self._matrix.append((self._clock, issue))
+                self._matrix = [*self._matrix, (self._clock, issue)]
                 self._pending |= i.writes
             elif pipe is Pipe.VALU:
-                self._valu = [(clock, regs) for clock, regs in self._valu if self._clock - clock <= _VALU_TO_MATRIX]
-                self._valu.append((self._clock, i.writes))
+                recent = ((clock, regs) for clock, regs in self._valu if self._clock - clock <= _VALU_TO_MATRIX)
+                self._valu = [*recent, (self._clock, i.writes)]
         self._clock += issue.states
         if self._matrix and self._clock - self._matrix[0][0] > 32:
             self._forget()

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mxcomp.sim.checks.hazards import HazardTracker, Issue
-from mxcomp.sim.checks.report import Report
-from mxcomp.sim.checks.waits import Flight, Outstanding, waitcnt_fields
+from mxcomp.sim.checks.report import Reporter
+from mxcomp.sim.checks.waits import Flight, Issuer, waitcnt_fields
 from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import AGPR0, EXEC, M0, Instruction, RegisterSet, register_name
 
@@ -50,16 +50,12 @@ class Facts:
     """The properties of an instruction that the checks need.
 
     Attributes:
-        touches: Registers read or written.
         flight: What it brings into flight, if it is a memory instruction.
         wait: vmcnt and lgkmcnt of an s_waitcnt.
         spill: The lane, as a register, that it writes or reads alone.
     """
 
     instruction: Instruction
-    touches: RegisterSet
-    reads: RegisterSet
-    writes: RegisterSet
     issue: Issue
     flight: Flight | None
     wait: tuple[int, int] | None
@@ -68,18 +64,18 @@ class Facts:
     @classmethod
     def of(cls, i: Instruction) -> Facts:
         wait = waitcnt_fields(i.flag("simm16")) if i.mnemonic == "s_waitcnt" else None
-        return cls(i, i.reads | i.writes, i.reads, i.writes, Issue.of(i), Flight.of(i), wait, _spill(i))
+        return cls(i, Issue.of(i), Flight.of(i), wait, _spill(i))
 
     def depending(self, undefined: RegisterSet) -> RegisterSet | None:
         """Returns the registers written that depend on some of those read; None: more than registers does."""
         i = self.instruction
-        if i.memory is not None or not self.writes or self.writes & _DIRECTS:
+        if i.memory is not None or not i.writes or i.writes & _DIRECTS:
             return None
         if i.mnemonic in _UPWARD:
             upper = sum(2 << operand.code for operand in i.src if operand.dwords == 2 and operand.registers)
             if not undefined & ~upper:
-                return self.writes & ~(1 << i.dst[0].code)
-        return self.writes
+                return i.writes & ~(1 << i.dst[0].code)
+        return i.writes
 
     def is_stored(self, undefined: RegisterSet) -> bool:
         """Returns whether all of these registers are read as data to be stored, not as addresses or masks."""
@@ -106,35 +102,25 @@ class Origin:
     register: int
 
 
-class Watch(Protocol):
-    """Which checks are on."""
-
-    late: bool
-    uninit: bool
-    hazard: bool
-
-
-class Wave(Protocol):
+class Wave(Issuer, Protocol):
     """The checks' state of a wave."""
 
-    number: int
-    busy: RegisterSet
     defined: RegisterSet
     origins: dict[int, Origin]
-    outstanding: Outstanding
     hazards: HazardTracker
 
     @property
-    def report(self) -> Report: ...
+    def report(self) -> Reporter: ...
 
 
-def check_registers(wave: Wave, facts: Facts, watch: Watch) -> None:
+def check_registers(wave: Wave, facts: Facts) -> None:
     """Checks an instruction before it is executed."""
-    if watch.late and facts.touches & wave.busy:
+    watch, i = wave.report, facts.instruction
+    if watch.late and (i.reads | i.writes) & wave.busy:
         _in_flight(wave, facts)
     if watch.uninit:
-        undefined = facts.reads & ~wave.defined
-        wave.defined |= facts.writes
+        undefined = i.reads & ~wave.defined
+        wave.defined |= i.writes
         if facts.spill is not None:
             _spilled(wave, facts, facts.spill, undefined)
         elif undefined := undefined | (_of_lanes(wave, facts) if wave.origins else 0):
@@ -149,13 +135,14 @@ def _in_flight(wave: Wave, facts: Facts) -> None:
     Not so the result of a load after loads from memory, which finish in order: compilers count on that where part of an
     earlier result is not wanted.
     """
-    read, written = facts.reads & wave.busy, facts.writes & wave.busy
+    i = facts.instruction
+    read, written = i.reads & wave.busy, i.writes & wave.busy
     if facts.flight is not None and not read and _in_order(wave, facts.flight, written):
         return
     verb, registers = ("reads", read) if read else ("overwrites", written)
     source = next((t for t in wave.outstanding.transfers() if t.flight.registers & registers), None)
     by = "" if source is None else f", result of {source.instruction.mnemonic} at {source.instruction.offset:#x}"
-    wave.report("late", f"{verb} {_first(registers)} in flight{by}", wave, facts.instruction)
+    wave.report("late", f"{verb} {_first(registers)} in flight{by}", wave, i)
     # one report per mistake: take it for arrived
     wave.busy &= ~(read | written)
 
@@ -175,7 +162,7 @@ def _spilled(wave: Wave, facts: Facts, lane: int, undefined: RegisterSet) -> Non
     elif undefined:
         _undefined(wave, facts, undefined)
     elif lane in wave.origins:
-        wave.defined &= ~facts.writes
+        wave.defined &= ~facts.instruction.writes
         wave.origins[facts.instruction.dst[0].code] = wave.origins[lane]
 
 
@@ -184,10 +171,10 @@ def _of_lanes(wave: Wave, facts: Facts) -> RegisterSet:
     found: RegisterSet = 0
     for lane in [each for each in wave.origins if each >= _LANE0]:
         register = (lane - _LANE0) // _LANES
-        if facts.reads >> register & 1:
+        if facts.instruction.reads >> register & 1:
             found |= 1 << register
             wave.origins[register] = wave.origins[lane]
-        elif facts.writes >> register & 1:
+        elif facts.instruction.writes >> register & 1:
             del wave.origins[lane]
     return found
 

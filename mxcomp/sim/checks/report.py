@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from mxcomp.sim.findings import Finding, Severity
@@ -16,10 +15,6 @@ class Numbered(Protocol):
     """A wave, as far as reports name it."""
 
     number: int
-
-
-Report = Callable[..., None]
-"""Receives what a check found: the arguments of `Reporter`."""
 
 
 class Reporter:

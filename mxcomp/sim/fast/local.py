@@ -34,14 +34,12 @@ class Access:
     """The LDS access of a logged instruction, the same for all its executions; those that do the same are equal.
 
     Attributes:
-        facts: The instruction.
         slot: Bytes per lane.
         offsets: Added to the logged addresses: one, or two of ds_read2 and ds_write2.
         writes, updates: A store, an atomic.
         direct: A direct load from global memory, whose lanes follow each other in LDS.
     """
 
-    facts: Facts = field(compare=False)
     slot: int
     offsets: tuple[int, ...]
     writes: bool
@@ -56,9 +54,9 @@ class Access:
             return None
         op = operands.op
         if op.to_lds:
-            return cls(facts, max(4, op.size), (0,), True, False, True)
+            return cls(max(4, op.size), (0,), True, False, True)
         two = (operands.offset * op.stride, operands.offset1 * op.stride)
-        return cls(facts, op.size, (0,) if op.accesses == 1 else two, op.kind == "store", op.kind == "atomic", False)
+        return cls(op.size, (0,) if op.accesses == 1 else two, op.kind == "store", op.kind == "atomic", False)
 
     def addresses(self, rows: Rows) -> Rows:
         """Returns the addresses of logged rows, int64[n, 64]."""
@@ -116,14 +114,14 @@ class Code:
     """Segments as LDS checks see them.
 
     Attributes:
-        transfers: Per segment, the instructions that wait or bring something into flight.
-        accesses: Per segment, the logged access of its last instruction.
+        last: Per segment, the last instruction, which alone may wait or bring something into flight.
+        accesses: Per segment, its logged access.
         kinds: Accesses that differ in what they do; `kind_of` has the number of each segment's.
     """
 
     def __init__(self, segments: Sequence[Sequence[Facts]]) -> None:
-        self.transfers = [[f for f in part if f.flight is not None or f.wait is not None] for part in segments]
-        self.accesses = [Access.of(part[-1]) for part in segments]
+        self.last = [part[-1] for part in segments]
+        self.accesses = [Access.of(facts) for facts in self.last]
         self.kinds = list(dict.fromkeys(access for access in self.accesses if access is not None))
         self.kind_of = np.array([-1 if access is None else self.kinds.index(access) for access in self.accesses])
         self.is_direct = np.array([access is not None and access.direct for access in self.accesses])
@@ -324,11 +322,8 @@ class LocalMemory:
                 row: Rows | None = None
                 if access is not None and taken < len(rows):
                     row, taken = rows[taken], taken + 1
-                last = position == len(chunk.segments) - 1
-                for facts in self._code.transfers[number]:
-                    own = access is not None and facts is access.facts
-                    events = chunk.events if last and facts.flight is not None else ()
-                    self._play(follower, facts, row if own else None, events, access)
+                events = chunk.events if position == len(chunk.segments) - 1 else ()
+                self._play(follower, self._code.last[number], row, events, access)
 
     def _play(
         self, wave: Follower, facts: Facts, row: Rows | None, events: Sequence[Event], access: Access | None = None

@@ -7,12 +7,13 @@ it. The checks themselves are those of the NumPy engine, made once per edge; aft
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mxcomp.sim.checks.hazards import HazardTracker
-from mxcomp.sim.checks.registers import Facts, Origin, Watch, check_registers
-from mxcomp.sim.checks.report import Numbered, Report
+from mxcomp.sim.checks.registers import Facts, Origin, check_registers
+from mxcomp.sim.checks.report import Numbered, Reporter
 from mxcomp.sim.checks.waits import Issuer, Outstanding, Transfer
 from mxcomp.sim.findings import Severity
 from mxcomp.sim.instruction import Instruction, RegisterSet
@@ -27,48 +28,52 @@ class Note(NamedTuple):
     severity: Severity
 
 
-class Track:
-    """A wave as these checks see it; it collects their findings."""
+class Notes(Reporter):
+    """Collects what is found of some wave, with the switches of another reporter."""
 
-    number = 0
-    barriers = 0
-
-    def __init__(self, defined: RegisterSet) -> None:
-        self.busy: RegisterSet = 0
-        self.defined = defined
-        self.origins: dict[int, Origin] = {}
-        self.outstanding, self.hazards = Outstanding(), HazardTracker()
+    def __init__(self, watch: Reporter) -> None:
+        vars(self).update(vars(watch))
         self.notes: list[Note] = []
 
-    @property
-    def shadow(self) -> Track:
-        return self
-
-    @property
-    def report(self) -> Report:
-        return self._note
-
-    def land(self, wave: Issuer, transfer: Transfer) -> None:
-        """Does nothing: LDS is checked elsewhere."""
-
-    def _note(
+    def __call__(
         self, check: str, message: str, wave: Numbered, instruction: Instruction,
         lane: int | None = None, address: int | None = None, severity: Severity = Severity.ERROR,
     ) -> None:  # fmt: skip
         self.notes.append(Note(check, message, instruction, severity))
 
-    def follow(self, facts: Facts, watch: Watch) -> None:
+
+class Track:
+    """A wave as these checks see it."""
+
+    number = 0
+    barriers = 0
+
+    def __init__(self, defined: RegisterSet, watch: Reporter) -> None:
+        self.busy: RegisterSet = 0
+        self.defined = defined
+        self.origins: dict[int, Origin] = {}
+        self.outstanding, self.hazards = Outstanding(), HazardTracker()
+        self.report = Notes(watch)
+
+    @property
+    def shadow(self) -> Track:
+        return self
+
+    def land(self, wave: Issuer, transfer: Transfer) -> None:
+        """Does nothing: LDS is checked elsewhere."""
+
+    def follow(self, facts: Facts) -> None:
         """Checks one instruction."""
-        check_registers(self, facts, watch)
+        check_registers(self, facts)
         if facts.flight is not None:
             self.outstanding.issue(self, Transfer(facts.flight))
         elif facts.wait is not None:
             self.outstanding.wait(self, *facts.wait)
 
     def copy(self) -> Track:
-        other = Track(self.defined)
+        other = Track(self.defined, self.report)
         other.origins = dict(self.origins)
-        other.busy, other.outstanding, other.hazards = self.busy, self.outstanding.copy(), self.hazards.copy()
+        other.busy, other.outstanding, other.hazards = self.busy, self.outstanding.copy(), copy(self.hazards)
         return other
 
     def key(self) -> Hashable:
@@ -101,13 +106,13 @@ class Paths:
         segments: Instructions of each segment.
     """
 
-    def __init__(self, segments: Sequence[Sequence[Facts]], watch: Watch) -> None:
+    def __init__(self, segments: Sequence[Sequence[Facts]], watch: Reporter) -> None:
         self._segments, self._watch = segments, watch
         self._nodes: dict[Hashable, Node] = {}
 
     def start(self, defined: RegisterSet) -> Node:
         """Returns the state before the first instruction."""
-        return self._node(Track(defined))
+        return self._node(Track(defined, self._watch))
 
     def follow(self, node: Node, segments: Iterable[int], found: Callable[[Note], None]) -> Node:
         """Returns the state after segments that were executed."""
@@ -128,9 +133,8 @@ class Paths:
     def _extend(self, node: Node, key: Hashable, instructions: Iterable[Facts]) -> Edge:
         track = node.track.copy()
         for facts in instructions:
-            track.follow(facts, self._watch)
-        notes, track.notes = tuple(track.notes), []
-        edge = node.edges[key] = Edge(self._node(track), notes)
+            track.follow(facts)
+        edge = node.edges[key] = Edge(self._node(track), tuple(track.report.notes))
         return edge
 
     def _node(self, track: Track) -> Node:

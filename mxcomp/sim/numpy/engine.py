@@ -146,8 +146,8 @@ def run_wave(wave: Wave, lines: dict[int, Line], most: int, checked: bool = True
 
     checked: Make the checks of registers.
     """
-    watch = wave.report
-    checked = checked and (watch.late or watch.uninit or watch.hazard)
+    report = wave.report
+    checked = checked and (report.late or report.uninit or report.hazard)
     pc, count = wave.pc, 0
     try:
         while count < most:
@@ -161,7 +161,7 @@ def run_wave(wave: Wave, lines: dict[int, Line], most: int, checked: bool = True
                     line = line.under(wave.index_mode)
             line.hits += 1
             if checked:
-                check_registers(wave, line.facts, watch)
+                check_registers(wave, line.facts)
             result = line.step(wave)
             if result is None:
                 pc = line.end

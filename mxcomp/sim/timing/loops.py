@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,8 @@ from numpy.typing import NDArray
 from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
-from mxcomp.sim.timing.replay import steps_of
 from mxcomp.sim.timing.trace import Trace
-from mxcomp.sim.timing.workgroup import first_issues
+from mxcomp.sim.timing.workgroup import Issues, first_issues
 
 _LEAST = 3
 """The least number of times that a wave reaches the head of a loop: a backward branch that is taken once is no loop."""
@@ -48,24 +48,18 @@ def of_launch(work: Examination, parameters: Parameters | None = None) -> Loop |
     return hottest(trace, first_issues(work, trace, parameters or parameters_of(work.target)))
 
 
-def hottest(trace: Trace, issued: NDArray[np.float64]) -> Loop | None:
-    """Returns the loop in which waves spend most time, not counting loops inside it, or None.
-
-    Args:
-        issued: As `workgroup.run` fills it, of one or several workgroups with that trace.
-    """
-    codes = trace.codes * (len(issued) // trace.steps)
-    issues = np.split(issued, steps_of(codes)[1:-1])
+def hottest(trace: Trace, waves: Sequence[Issues]) -> Loop | None:
+    """Returns the loop in which waves spend most time, not counting loops inside it, or None."""
     spans = _spans(trace)
     spent = np.zeros(len(trace.instructions))
-    for wave, when in zip(codes, issues, strict=True):
+    for wave, when in waves:
         spent += np.bincount(wave[:-1], np.diff(when), len(spent))
     if not spans:
         return None
     first, last = max(spans, key=lambda span: _own(span, spans, spent))
     costs = Costs.of(trace.instructions)
     matrix = np.where(costs.unit == Unit.MATRIX, costs.busy, 0)
-    measured = [_iteration(first, last, wave, when, matrix) for wave, when in zip(codes, issues, strict=True)]
+    measured = [_iteration(first, last, wave, when, matrix) for wave, when in waves]
     each = np.array([one for one in measured if one is not None])
     iterations, cycles, _ = each.mean(axis=0)
     share = float((each[:, 2] / each[:, 1]).sum()) / SIMDS

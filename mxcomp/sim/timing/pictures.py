@@ -25,10 +25,10 @@ _COLOURS = {
 def timeline(found: Timeline, cycles: float = 6000.0) -> bytes:
     """Draws what each wave issues in some cycles in the middle. Raises SimulationError without matplotlib."""
     plt = pyplot()
-    middle = float(found.issued.max()) / 2
+    middle = max(float(issued.max()) for _, issued in found.waves if len(issued)) / 2
     begin, end = max(0.0, middle - cycles / 2), middle + cycles / 2
-    figure, axes = plt.subplots(figsize=(12, 1 + 0.5 * (len(found.starts) - 1)), dpi=110)
-    for wave, codes, issued in found.waves():
+    figure, axes = plt.subplots(figsize=(12, 1 + 0.5 * len(found.waves)), dpi=110)
+    for wave, (codes, issued) in enumerate(found.waves):
         ends = np.append(issued[1:], issued[-1:] + 4)
         inside = (ends > begin) & (issued < end)
         for unit, colour in _COLOURS.items():

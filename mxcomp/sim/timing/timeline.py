@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 from mxcomp.sim.timing.costs import Costs, Unit
 from mxcomp.sim.timing.examination import SIMDS, Examination
 from mxcomp.sim.timing.parameters import Parameters, parameters_of
-from mxcomp.sim.timing.replay import steps_of
-from mxcomp.sim.timing.workgroup import first_issues
+from mxcomp.sim.timing.workgroup import Issues, first_issues
 
 _MOST_EVENTS = 300_000
 
@@ -27,18 +25,14 @@ class Timeline:
         names: Of instructions, by number.
         unit: `Unit` of each instruction.
         busy: Cycles that VECTOR or MATRIX is busy with each.
-        starts: Where each wave begins in `codes` and `issued`; one more for the end.
-        codes: Numbers of executed instructions.
-        issued: Cycles of their issue.
+        waves: What each wave issues, and when.
     """
 
     kernel: str
     names: tuple[str, ...]
     unit: NDArray[np.int64]
     busy: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    codes: NDArray[np.int32]
-    issued: NDArray[np.float64]
+    waves: list[Issues]
     clock_ghz: float
 
     @classmethod
@@ -46,19 +40,9 @@ class Timeline:
         """Returns the timeline of the trace with the most steps. Raises SimulationError for an empty one."""
         p = parameters or parameters_of(work.target)
         trace, _ = max(work.parts, key=lambda part: part[0].steps)
-        issued = first_issues(work, trace, p)
         costs = Costs.of(trace.instructions)
         names = tuple(str(i) for i in trace.instructions)
-        codes = np.concatenate(trace.codes * work.resident)
-        return cls(
-            work.kernel, names, costs.unit, costs.busy, steps_of(trace.codes * work.resident), codes, issued,
-            p.clock_ghz,
-        )  # fmt: skip
-
-    def waves(self) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.float64]]]:
-        """Yields the number, instructions and issues of each wave."""
-        for wave, (start, end) in enumerate(zip(self.starts[:-1], self.starts[1:], strict=True)):
-            yield wave, self.codes[start:end], self.issued[start:end]
+        return cls(work.kernel, names, costs.unit, costs.busy, first_issues(work, trace, p), p.clock_ghz)
 
     def events(self) -> list[dict[str, Any]]:
         """Returns events in Chrome's trace event format: a process with a track for each wave, and one with a track for
@@ -68,9 +52,9 @@ class Timeline:
         """
         scale = 1 / (self.clock_ghz * 1e3)
         found = [_meta(0, 0, "process_name", f"{self.kernel}: waves"), _meta(1, 0, "process_name", "units of the CU")]
-        most = _MOST_EVENTS // max(1, len(self.starts) - 1)
+        most = _MOST_EVENTS // max(1, len(self.waves))
         tracks: dict[str, int] = {}
-        for wave, codes, issued in self.waves():
+        for wave, (codes, issued) in enumerate(self.waves):
             found.append(_meta(0, wave, "thread_name", f"wave {wave}, SIMD {wave % SIMDS}"))
             ends = np.append(issued[1:], issued[-1:] + 4)
             for code, start, end in zip(codes[:most].tolist(), issued.tolist(), ends.tolist(), strict=False):

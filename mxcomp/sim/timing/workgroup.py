@@ -142,12 +142,22 @@ def run(
     return once(code)
 
 
-def first_issues(work: Examination, trace: Trace, p: Parameters) -> NDArray[np.float64]:
-    """Returns the cycles of issue, float64[steps], of the workgroups that share a CU in a launch's first batch."""
+Issues = tuple[NDArray[np.int32], NDArray[np.float64]]
+"""The numbers of the instructions that a wave executes, and the cycles when they issue."""
+
+
+def first_issues(work: Examination, trace: Trace, p: Parameters) -> list[Issues]:
+    """Returns what waves issue of the workgroups that share a CU in a launch's first batch."""
     latency, rate = (float(column[0]) for column in Launches.of([work]).rates(p, True))
     issued = np.zeros(work.resident * trace.steps)
     run(trace, work.resident, p.machine._replace(return_bytes=rate), latency, issued=issued)
-    return issued
+    return of_waves(trace, issued)
+
+
+def of_waves(trace: Trace, issued: NDArray[np.float64]) -> list[Issues]:
+    """Returns by wave what `run` has filled of one or several workgroups with that trace."""
+    codes = trace.codes * (len(issued) // trace.steps)
+    return list(zip(codes, np.split(issued, steps_of(codes)[1:-1]), strict=True))
 
 
 def _without(costs: Costs, free: frozenset[Unit]) -> Costs:

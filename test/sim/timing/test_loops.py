@@ -19,7 +19,7 @@ from mxcomp.sim import Device
 from mxcomp.sim.timing.examination import Examiner
 from mxcomp.sim.timing.loops import Loop, hottest
 from mxcomp.sim.timing.trace import Trace
-from mxcomp.sim.timing.workgroup import run
+from mxcomp.sim.timing.workgroup import of_waves, run
 
 MACHINE = TRACED._replace(return_bytes=45.0)
 LATENCY = 1000.0
@@ -64,7 +64,7 @@ def traced(name: str) -> Trace:
 def replayed(trace: Trace, resident: int = 1) -> Loop:
     issued = np.zeros(resident * trace.steps)
     run(trace, resident, MACHINE, LATENCY, issued=issued)
-    loop = hottest(trace, issued)
+    loop = hottest(trace, of_waves(trace, issued))
     assert loop is not None
     return loop
 
@@ -116,8 +116,7 @@ def test_lds_reads_beside_another_waves_matrix_instructions() -> None:
     issued = np.zeros(trace.steps)
     run(trace, 1, MACHINE, LATENCY, issued=issued)
     names = np.array([i.mnemonic.split("_")[1] for i in trace.instructions])
-    waves = np.split(issued, np.cumsum([len(codes) for codes in trace.codes])[:-1])
-    for number, (codes, when) in enumerate(zip(trace.codes, waves, strict=True)):
+    for number, (codes, when) in enumerate(of_waves(trace, issued)):
         kind, least, most = ("mfma", 16, 16) if number < 4 else ("read", 20, 32)
         each = np.diff(when[names[codes] == kind])[20:80]
         assert least <= each.mean() <= most
@@ -175,4 +174,4 @@ def test_no_loop() -> None:
     trace = nest(1, 1, 50)
     issued = np.zeros(trace.steps)
     run(trace, 1, MACHINE, LATENCY, issued=issued)
-    assert hottest(trace, issued) is None
+    assert hottest(trace, of_waves(trace, issued)) is None
