@@ -5,6 +5,7 @@ What a file claims is checked before memory is taken.
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Callable
@@ -40,6 +41,13 @@ def _type(value: Any) -> str:
     """Returns the type of a value, with the type of its elements if it has one."""
     dtype = getattr(value, "dtype", None)
     return type(value).__name__ if dtype is None else f"{type(value).__name__} of {dtype}"
+
+
+def npy_bytes(values: NDArray[Any]) -> bytes:
+    """Returns the contents of a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
 
 
 def read_npy(path: str | Path) -> NDArray[Any]:

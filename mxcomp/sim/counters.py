@@ -32,25 +32,21 @@ def memory_event(instruction: Instruction) -> str | None:
     return "lds.direct" if op.to_lds else f"{_SPACES.get(op.space, op.space)}.{op.kind}"
 
 
+_KINDS = {
+    **dict.fromkeys(VECTOR, "valu"),
+    **dict.fromkeys(SCALAR, "salu"),
+    **dict.fromkeys(salu.BRANCHES, "branch"),
+    "s_waitcnt": "wait",
+    "s_barrier": "barrier",
+}
+
+
 def events(instruction: Instruction) -> tuple[str, ...]:
     """Returns the events that one execution of an instruction counts as, other than bytes."""
-    name = instruction.mnemonic
     if instruction.encoding == "MFMA":
         shape = mfma.of(instruction)
         return ("instructions", "mfma") if shape is None else ("instructions", "mfma", f"mfma.{shape.format}")
-    kind: str | None = None
-    if name in VECTOR:
-        kind = "valu"
-    elif name == "s_waitcnt":
-        kind = "wait"
-    elif name == "s_barrier":
-        kind = "barrier"
-    elif name in salu.BRANCHES:
-        kind = "branch"
-    elif name in SCALAR:
-        kind = "salu"
-    else:
-        kind = memory_event(instruction)
+    kind = _KINDS.get(instruction.mnemonic) or memory_event(instruction)
     return ("instructions",) if kind is None else ("instructions", kind)
 
 

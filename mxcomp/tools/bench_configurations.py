@@ -55,7 +55,7 @@ def run(name: str, args: argparse.Namespace) -> int:
                 print(f"{name}: {task.name}, {task.configuration}: not timed: {outcome.reason}", file=sys.stderr)
             else:
                 found[outcome[0].subject, outcome[0].configuration, outcome[0].source] = outcome
-                _write(args, [each for listed in found.values() for each in listed])
+                records.write([each for listed in found.values() for each in listed], Record, args.json, args.csv)
     for title in dict.fromkeys(task.name for task in tasks):
         shown = [record for key in order if key[0] == title for record in found.get(key, ())]
         if shown:
@@ -85,10 +85,6 @@ def _tasks(subject: str, args: argparse.Namespace) -> list[Task]:
     if args.aiter and matmul is not None and args.types == _FP4:
         tasks.append(Task(name, source, AITER, args.device, matmul, args.aiter))
     return tasks
-
-
-def _write(args: argparse.Namespace, found: Sequence[Record]) -> None:
-    records.write(found, Record, args.json, args.csv)
 
 
 def _print(title: str, shown: Sequence[Record]) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mxcomp.errors import InputError
 from mxcomp.layout.logical import SCALE_TYPES, TYPES, numbers
+from mxcomp.run.arrays import npy_bytes
 from mxcomp.run.signature import OF_ML_DTYPES, TensorType
 from mxcomp.support import files
 from mxcomp.tools import signature
@@ -126,10 +127,9 @@ def _save(result: Saved, data: bytes) -> None:
 
 def _write(flag: str, name: str, values: NDArray[np.generic]) -> None:
     try:
-        with open(name, "wb") as file:
-            np.save(file, values)
-    except OSError as error:
-        raise InputError(f"{flag}: cannot write {name}: {error.strerror}") from None
+        files.write({name: npy_bytes(values)})
+    except InputError as error:
+        raise InputError(f"{flag}: {error}") from None
 
 
 def _check(result: Shown, results: list[Shown]) -> None:

@@ -9,14 +9,11 @@ Files are .npy arrays of bytes: [..., bytes] without gaps, the first element in 
 
 from __future__ import annotations
 
-import io
 import sys
-
-import numpy as np
 
 from mxcomp.errors import InputError
 from mxcomp.layout.logical import TYPES, numbers
-from mxcomp.run.arrays import read_npy
+from mxcomp.run.arrays import npy_bytes, read_npy
 from mxcomp.support import files
 from mxcomp.tools import common
 from mxcomp.tools.outputs import text
@@ -40,9 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.output is None:
             print(text(values))
             return
-        buffer = io.BytesIO()
-        np.save(buffer, values)
-        files.write({args.output: buffer.getvalue()})
+        files.write({args.output: npy_bytes(values)})
 
     return common.exit_code(NAME, run)
 

@@ -11,7 +11,6 @@ MI355X (docs/timing.md). Buffers need no contents where no branch depends on the
 from __future__ import annotations
 
 import argparse
-import io
 import re
 import struct
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from mxcomp.errors import InputError
-from mxcomp.run.arrays import read_npy
+from mxcomp.run.arrays import npy_bytes, read_npy
 from mxcomp.sim import CHECKS, Device, Kernel, LaunchStats, Module
 from mxcomp.sim.code_object import load
 from mxcomp.sim.device import ENGINES, TIMING
@@ -127,9 +126,7 @@ def _run(data: bytes, args: argparse.Namespace) -> None:
     print(report(stats))
     results: dict[str | Path, bytes] = {}
     for path, (buffer, like) in zip(args.output, reversed(buffers), strict=False):
-        content = io.BytesIO()
-        np.save(content, device.read(buffer, like.dtype, like.shape))
-        results[path] = content.getvalue()
+        results[path] = npy_bytes(device.read(buffer, like.dtype, like.shape))
     files.write(results)
     if any(finding.severity.value == "error" for finding in stats.findings):
         raise InputError(f"kernel {kernel.name}: the checks report errors")

@@ -17,29 +17,29 @@ from mxcomp.sim.errors import SimulationError
 from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.numpy.matrix import matrix_step
 from mxcomp.sim.numpy.memory import memory_step
-from mxcomp.sim.numpy.scalar import branch_step, control_step, scalar_step
+from mxcomp.sim.numpy.scalar import CONTROL, branch_step, scalar_step
 from mxcomp.sim.numpy.vector import vector_step
 from mxcomp.sim.numpy.wave import BARRIER, END, Group, Step, Wave
 from mxcomp.sim.program import Program
 from mxcomp.sim.semantics import SCALAR, VECTOR, is_vector, salu
 
 
+def _no_step(i: Instruction) -> Step:
+    return lambda w: None
+
+
+_STEPS: dict[str, Callable[[Instruction], Step]] = {
+    **dict.fromkeys(VECTOR, vector_step),
+    **dict.fromkeys(SCALAR, scalar_step),
+    **dict.fromkeys(salu.NO_EFFECT, _no_step),
+    **dict.fromkeys(salu.BRANCHES, branch_step),
+    **CONTROL,
+}
+
+
 def step_of(i: Instruction) -> Step:
     """Returns the closure that executes an instruction."""
-    name = i.mnemonic
-    if i.encoding == "MFMA":
-        return matrix_step(i)
-    if name in VECTOR:
-        return vector_step(i)
-    if name in SCALAR:
-        return scalar_step(i)
-    if name in salu.NO_EFFECT:
-        return lambda w: None
-    if name in salu.BRANCHES:
-        return branch_step(i)
-    if name in salu.CONTROL:
-        return control_step(i)
-    return memory_step(i)
+    return matrix_step(i) if i.encoding == "MFMA" else _STEPS.get(i.mnemonic, memory_step)(i)
 
 
 @dataclass(slots=True, eq=False)

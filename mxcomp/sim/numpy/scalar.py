@@ -63,36 +63,21 @@ def branch_step(i: Instruction) -> Step:
     return lambda w: target if bool(w.s[code] | w.s[code + 1]) == wanted else None
 
 
-_FIXED: dict[str, Step] = {"s_endpgm": lambda w: END, "s_barrier": lambda w: BARRIER}
-
-
-def control_step(i: Instruction) -> Step:
-    """Returns the step of an instruction that is neither arithmetic nor memory."""
-    name = i.mnemonic
-    if name in _FIXED:
-        return _FIXED[name]
-    if name == "s_waitcnt":
-        vector, lgkm = waitcnt_fields(i.flag("simm16"))
-        return lambda w: w.outstanding.wait(w, vector, lgkm)
-    if name == "s_trap":
-        return _trap(i)
-    if name.startswith("s_set_gpr_idx"):
-        return _index_mode(i)
-    if name == "s_setvskip":
-        value, bit = (scalar_read(operand, "u") for operand in i.src)
-        return lambda w: setattr(w, "skips", bool(value(w) >> (bit(w) & 31) & 1))
-    if name.startswith(("s_setreg", "s_getreg")):
-        return _hardware_register(i)
-    if name in ("s_memtime", "s_memrealtime"):
-        return _clock(i)
-    return _program_counter(i)
-
-
 def _trap(i: Instruction) -> Step:
     def trap(w: Wave) -> None:
         raise SimulationError(f"s_trap {i.flag('simm16')} executed")
 
     return trap
+
+
+def _wait(i: Instruction) -> Step:
+    vector, lgkm = waitcnt_fields(i.flag("simm16"))
+    return lambda w: w.outstanding.wait(w, vector, lgkm)
+
+
+def _skips(i: Instruction) -> Step:
+    value, bit = (scalar_read(operand, "u") for operand in i.src)
+    return lambda w: setattr(w, "skips", bool(value(w) >> (bit(w) & 31) & 1))
 
 
 def _clock(i: Instruction) -> Step:
@@ -163,3 +148,17 @@ def _index_mode(i: Instruction) -> Step:
             w.index_mode = (new_mode, value)
 
     return change
+
+
+CONTROL: dict[str, Callable[[Instruction], Step]] = {
+    "s_endpgm": lambda i: lambda w: END,
+    "s_barrier": lambda i: lambda w: BARRIER,
+    "s_waitcnt": _wait,
+    "s_trap": _trap,
+    "s_setvskip": _skips,
+    **dict.fromkeys(("s_getpc_b64", "s_setpc_b64", "s_swappc_b64", "s_call_b64"), _program_counter),
+    **dict.fromkeys(("s_getreg_b32", "s_setreg_b32", "s_setreg_imm32_b32"), _hardware_register),
+    **dict.fromkeys((f"s_set_gpr_idx_{what}" for what in ("on", "off", "mode", "idx")), _index_mode),
+    **dict.fromkeys(("s_memtime", "s_memrealtime"), _clock),
+}
+"""The steps of instructions that are neither arithmetic nor memory."""

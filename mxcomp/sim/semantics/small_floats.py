@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from mxcomp.formats import E2M1, E2M3, E3M2, E4M3, E5M2, ElementFormat
+from mxcomp.formats import E2M1, E2M3, E3M2, E4M3, E5M2, ElementFormat, decode_e8m0
 from mxcomp.sim.semantics.table import Lanes, f16, f32, f64, i64, lookup, u16, u32, u64
 
 FORMATS: dict[str, ElementFormat] = {"fp8": E4M3, "bf8": E5M2, "fp6": E2M3, "bf6": E3M2, "fp4": E2M1}
@@ -27,8 +27,7 @@ def value_table(fmt: ElementFormat) -> Lanes:
 @cache
 def scale_table() -> Lanes:
     """Returns the float64 values of E8M0 codes: 2**(code − 127), 0xFF is NaN."""
-    table = np.ldexp(1.0, np.arange(256) - 127)
-    table[255] = np.nan
+    table = decode_e8m0(np.arange(256, dtype=np.uint8)).astype(f64)
     table.setflags(write=False)
     return table
 
