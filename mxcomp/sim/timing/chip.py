@@ -115,16 +115,12 @@ class Launches:
                 total = max(batch.running * work.load_bytes, 1.0)
                 shares = min(1.0, batch.fabric_bytes / total), min(1.0, batch.chip_bytes / total)
                 moved = batch.running * work.store_bytes, work.resident * work.load_bytes
-                alone = work.resident == 1
-                rows.append((number, k == 0, alone, batch.running, batch.count, *shares, *moved, work.wide))
-        launches, firsts, are_alone, *others = zip(*rows, strict=True)
-        running, count, fabric, chip, stored, loaded, wide = (np.array(column, float) for column in others)
+                counts = float(batch.running), float(batch.count)
+                rows.append((number, k == 0, *counts, *shares, *moved, work.wide, work.resident == 1))
         stored_once = np.array([work.workgroups * work.store_bytes for work in works], float)
         loaded_once = np.maximum(np.array([work.unique_bytes for work in works], float) - stored_once, 0.0)
-        return cls(
-            np.array(launches), np.array(firsts), running, count, fabric, chip, stored, loaded, wide,
-            np.array(are_alone), loaded_once, stored_once,
-        )  # fmt: skip
+        columns: list[Any] = [*map(np.array, zip(*rows, strict=True)), loaded_once, stored_once]
+        return cls(*columns)
 
     def rates(self, p: Parameters, cold: bool) -> Rates:
         """Returns the memory rates that a workgroup of each batch sees."""

@@ -26,7 +26,7 @@ from mxcomp.sim.instruction import Instruction
 from mxcomp.sim.memory import BASE
 from mxcomp.sim.semantics import mfma
 from mxcomp.sim.timing.chip import Launch
-from mxcomp.sim.timing.sharing import Sharing, Survey, coordinates_of, global_kind
+from mxcomp.sim.timing.sharing import Sharing, Survey, coordinates_of, global_kind, number_of
 from mxcomp.sim.timing.trace import Recorder, Trace, TracedProgram
 from mxcomp.target import Target
 
@@ -170,14 +170,8 @@ def _sampled(dispatch: Dispatch, program: TracedProgram, capacity: int) -> tuple
         opening = traced(begin)
     except SimulationError:
         return [first], [first], first
-    last = [opening, *(each for each in sample if _number(each.workgroup, dispatch.grid) >= begin)]
+    last = [opening, *(each for each in sample if number_of(each.workgroup, dispatch.grid) >= begin)]
     return sample, sample, max(last, key=lambda each: each.steps)
-
-
-def _number(workgroup: Workgroup, grid: Workgroup) -> int:
-    """Returns the number of a workgroup in the order of dispatch."""
-    x, y, z = workgroup
-    return x + grid[0] * (y + grid[1] * z)
 
 
 def _depends(dispatch: Dispatch, program: TracedProgram, trace: Trace) -> str:

@@ -211,7 +211,7 @@ class Sharing:
             return None
         samples = [sorted({0, 1, size // 2, size - 1} & set(range(size))) for size in self.grid]
         coordinates = [(x, y, z) for x, y, z in product(*samples)]
-        asked = [self._first_lines(x + self.grid[0] * (y + self.grid[1] * z)) for x, y, z in coordinates]
+        asked = [self._first_lines(number_of(each, self.grid)) for each in coordinates]
         result = []
         for stream in range(len(self.survey.streams)):
             values = [int(row[stream]) for row in asked]
@@ -220,6 +220,12 @@ class Sharing:
                 return None
             result.append(rule)
         return result
+
+
+def number_of(workgroup: Workgroup, grid: Workgroup) -> int:
+    """Returns the number of a workgroup in the order of dispatch."""
+    x, y, z = workgroup
+    return x + grid[0] * (y + grid[1] * z)
 
 
 def coordinates_of(number: int, grid: Workgroup) -> Workgroup:
