@@ -92,9 +92,9 @@ def _permute(loop: ir.Operation, order: Order) -> None:
     body = loop.regions[0].blocks[0]
     indices = list(body.arguments)[: len(sizes)]
     segments = list(ir.DenseI32ArrayAttr(loop.attributes["operandSegmentSizes"]))
-    upper = iter(list(loop.operands)[segments[0] : segments[0] + segments[1]])
+    upper = build.mixed(sizes, list(loop.operands)[segments[0] : sum(segments[:2])])
     with ir.InsertionPoint.at_block_begin(body), loop.location:
-        counts: list[Number] = [Unsigned.of(next(upper)) if size == build.DYNAMIC else size for size in sizes]
+        counts: list[Number] = [size if isinstance(size, int) else Unsigned.of(size) for size in upper]
         given = [Unsigned.of(index) for index in indices]
         number: Number = 0
         for one, count in zip(given, counts, strict=True):

@@ -150,23 +150,18 @@ def _share(group: Sequence[_Executable]) -> None:
 
 def _add_operands(executable: _Executable, operands: Sequence[Sequence[AccessDim]]) -> None:
     """Adds operands for offsets of these access dimensions to a function, in front of its results."""
-    old, accesses = executable.function, executable.accesses()
-    inputs = dispatches.arguments(executable.dispatches[0])
-    block = old.regions[0].blocks[0]
-    types = [argument.type for argument in block.arguments]
+    function, accesses = executable.function, executable.accesses()
+    inputs, block = dispatches.arguments(executable.dispatches[0]), function.regions[0].blocks[0]
+    old = list(block.arguments)
+    types = [argument.type for argument in old]
     types[inputs:inputs] = [ir.IndexType.get()] * len(operands)
-    attributes = {name: old.attributes[name] for name in old.attributes}
-    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
-    with old.location, ir.InsertionPoint(old):
-        new = ir.Operation.create("func.func", attributes=attributes, regions=1)
-    entry = new.regions[0].blocks.append(*types, arg_locs=[old.location] * len(types))
-    arguments = list(entry.arguments)
-    added = arguments[inputs : inputs + len(operands)]
-    for argument, value in zip(block.arguments, arguments[:inputs] + arguments[inputs + len(operands) :], strict=True):
+    new = [block.add_argument(kind, function.location) for kind in types]
+    added = new[inputs : inputs + len(operands)]
+    for argument, value in zip(old, [value for value in new if value not in added], strict=True):
         argument.replace_all_uses_with(value)
-    for view in list(block.operations):
-        entry.append(view.operation)
-    old.erase()
+    for _ in old:
+        block.erase_argument(0)
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
     for number, access in enumerate(accesses):
         offsets = {
             dimension: value
@@ -182,24 +177,14 @@ def _replace(access: ir.Operation, offsets: dict[int, ir.Value]) -> None:
     """Sets offsets of an access to these values, by dimension."""
     segments = list(ir.DenseI32ArrayAttr(access.attributes[SEGMENTS]))
     start = sum(segments[:-_OFFSETS_FROM_THE_END])
-    old = iter(list(access.operands)[start:])
-    static = _static(access, "offsets")
-    dynamic = list[ir.Value]()
-    for dimension, offset in enumerate(static):
-        if offset == _DYNAMIC:
-            dynamic.append(next(old))
-        elif dimension in offsets:
-            static[dimension] = _DYNAMIC
-            dynamic.append(offsets[dimension])
-    operands = [*list(access.operands)[:start], *dynamic, *old]
+    end = start + segments[-_OFFSETS_FROM_THE_END]
+    before, given, behind = (list(access.operands)[of] for of in (slice(start), slice(start, end), slice(end, None)))
+    numbers = enumerate(build.mixed(_static(access, "offsets"), given))
+    dynamic, static = build.parted([offsets.get(dimension, number) for dimension, number in numbers])
     segments[-_OFFSETS_FROM_THE_END] = len(dynamic)
-    attributes = {name: access.attributes[name] for name in access.attributes}
-    attributes[SEGMENTS] = ir.DenseI32ArrayAttr.get(segments)
-    attributes["static_offsets"] = ir.DenseI64ArrayAttr.get(static)
+    changed = {SEGMENTS: ir.DenseI32ArrayAttr.get(segments), "static_offsets": ir.DenseI64ArrayAttr.get(static)}
     with ir.InsertionPoint(access):
-        kinds = [result.type for result in access.results]
-        new = ir.Operation.create(access.name, kinds, operands, attributes, loc=access.location)
-    graph.replace(access, *new.results)
+        graph.replace(access, *graph.remade(access, [*before, *dynamic, *behind], **changed).results)
 
 
 def _call(dispatch: ir.Operation, entry_points: ir.Attribute, values: Sequence[int]) -> None:

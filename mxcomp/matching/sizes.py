@@ -63,8 +63,8 @@ class Sizes:
     def offsets(self, op: ir.Operation) -> list[int] | None:
         """Returns the offsets of a slice without steps; None where one depends on sizes, or on data."""
         static, _, steps = graph.slicing(op)
-        dynamic = iter(op.opview.offsets)
-        found = [self.scalar(next(dynamic)) if each == build.DYNAMIC else Sum(each) for each in static]
+        numbers = build.mixed(static, op.opview.offsets)
+        found = [Sum(each) if isinstance(each, int) else self.scalar(each) for each in numbers]
         known = [each.number for each in found if isinstance(each, Sum) and each == Sum(each.number)]
         return known if len(known) == len(static) and set(steps) <= {1} else None
 

@@ -378,17 +378,23 @@ def sliced(
 ) -> ir.Value:
     """Returns `tensor.extract_slice` in steps of 1; `result` is its type where that lacks dimensions of size 1."""
     kind = result or tensor_type([size if isinstance(size, int) else None for size in sizes], element(value))
-    (first, known_first), (taken, known) = _numbers(offsets), _numbers(sizes)
+    (first, known_first), (taken, known) = parted(offsets), parted(sizes)
     return tensor.ExtractSliceOp(kind, value, first, taken, [], known_first, known, [1] * len(known)).result
 
 
 def inserted(source: ir.Value, target: ir.Value, offsets: Sequence[Number], sizes: Sequence[Number]) -> ir.Value:
     """Returns `tensor.insert_slice` in steps of 1."""
-    (first, known_first), (taken, known) = _numbers(offsets), _numbers(sizes)
+    (first, known_first), (taken, known) = parted(offsets), parted(sizes)
     return tensor.InsertSliceOp(source, target, first, taken, [], known_first, known, [1] * len(known)).result
 
 
-def _numbers(numbers: Sequence[Number]) -> tuple[list[ir.Value], list[int]]:
+def mixed(static: Iterable[int], given: Iterable[ir.Value]) -> list[Number]:
+    """Returns the numbers of an operation, of which the dynamic ones are given as values."""
+    values = iter(given)
+    return [next(values) if number == DYNAMIC else number for number in static]
+
+
+def parted(numbers: Sequence[Number]) -> tuple[list[ir.Value], list[int]]:
     """Returns those that are values, and all of them with a marker in the place of each value."""
     values = [each for each in numbers if not isinstance(each, int)]
     return values, [each if isinstance(each, int) else DYNAMIC for each in numbers]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from iree.compiler import ir
 
+from mxcomp.mlir import graph
+
 DISPATCH = "flow.dispatch"
 SEGMENTS = "operandSegmentSizes"
 TIED = "tied_operands"
@@ -87,7 +89,4 @@ def with_operands(
 def _copied(
     dispatch: ir.Operation, operands: Sequence[ir.Value], segments: Sequence[int], **others: ir.Attribute
 ) -> ir.Operation:
-    attributes = {name: dispatch.attributes[name] for name in dispatch.attributes}
-    attributes |= {SEGMENTS: ir.DenseI32ArrayAttr.get(segments), **others}
-    kinds = [result.type for result in dispatch.results]
-    return ir.Operation.create(DISPATCH, kinds, operands, attributes, loc=dispatch.location)
+    return graph.remade(dispatch, operands, **{SEGMENTS: ir.DenseI32ArrayAttr.get(segments)}, **others)

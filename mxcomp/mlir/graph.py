@@ -295,6 +295,13 @@ def copied(op: ir.Operation, operands: Iterable[ir.Value]) -> ir.Operation:
     return copy
 
 
+def remade(op: ir.Operation, operands: Iterable[ir.Value], **changed: ir.Attribute) -> ir.Operation:
+    """Returns an operation without regions once more, at the insertion point, with other operands and attributes."""
+    attributes = {name: op.attributes[name] for name in op.attributes} | changed
+    kinds = [result.type for result in op.results]
+    return ir.Operation.create(op.name, kinds, list(operands), attributes, loc=op.location)
+
+
 def replace(op: ir.Operation, *values: ir.Value) -> None:
     """Erases an operation, in the place of whose results these values are read."""
     for old, value in zip(op.results, values, strict=True):

@@ -35,12 +35,8 @@ def _add_coefficients(op: ir.Operation) -> None:
     angles = -2 * np.pi * np.arange(1 << (stage - 1)) / (1 << stage)
     coefficients = [_constant(values) for values in (np.cos(angles), np.sin(angles))]
     stage_value, *tensors = op.operands
-    new = ir.Operation.create(
-        op.name,
-        [result.type for result in op.results],
-        [stage_value, *coefficients, *tensors],
-        {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, 1])},
-    )
+    segments = ir.DenseI32ArrayAttr.get([1] * (3 + len(tensors)))
+    new = graph.remade(op, [stage_value, *coefficients, *tensors], operandSegmentSizes=segments)
     graph.replace(op, *new.results)
 
 

@@ -23,9 +23,6 @@ piece is read rightly, and stays: layers that look into one stack of weights sha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
-
 from iree.compiler import ir
 from iree.compiler.dialects import arith, tensor
 
@@ -80,27 +77,19 @@ def _in_source(op: ir.Operation, part: ir.Operation) -> ir.Operation:
     return new.operation
 
 
-_Number: TypeAlias = int | ir.Value
-
-
-def _bounds(part: ir.Operation) -> tuple[list[_Number], list[_Number]]:
+def _bounds(part: ir.Operation) -> tuple[list[build.Number], list[build.Number]]:
     """Returns the offsets and steps of a slice."""
     view = part.opview
-    return _mixed(view.static_offsets, view.offsets), _mixed(view.static_strides, view.strides)
+    return build.mixed(view.static_offsets, view.offsets), build.mixed(view.static_strides, view.strides)
 
 
-def _mixed(static: Iterable[int], given: Iterable[ir.Value]) -> list[_Number]:
-    values = iter(given)
-    return [next(values) if number == build.DYNAMIC else number for number in static]
-
-
-def _subscript(index: ir.Value, offset: _Number, step: _Number) -> ir.Value:
+def _subscript(index: ir.Value, offset: build.Number, step: build.Number) -> ir.Value:
     if step != 1:
         index = arith.MulIOp(index, _index(step)).result
     return index if offset == 0 else arith.AddIOp(index, _index(offset)).result
 
 
-def _index(number: _Number) -> ir.Value:
+def _index(number: build.Number) -> ir.Value:
     return build.constant_index(number) if isinstance(number, int) else number
 
 

@@ -53,8 +53,8 @@ def _padded(op: ir.Operation) -> ir.Value | None:
     if scalar is None or any(size < 0 and size != DYNAMIC for size in (*low, *high)):
         return None
     source, *given = op.operands
-    values = iter(given)
-    before, after = ([next(values) if size == DYNAMIC else size for size in sizes] for sizes in (low, high))
+    padding = build.mixed([*low, *high], given)
+    before, after = padding[: len(low)], padding[len(low) :]
     own = [build.dim(source, i) if size is None else size for i, size in enumerate(build.static_sizes(source))]
     result = ir.RankedTensorType(op.results[0].type)
     sizes = [_sum(parts) for i, parts in enumerate(zip(before, own, after, strict=True)) if result.is_dynamic_dim(i)]
