@@ -105,15 +105,15 @@ class LoopNest:
         for size, row, block in loops_of(swizzle):
             parts, covered = list[int](), 1
             while (row or block) and (not parts or covered < (size or 1)):  # a part of a block is no loop
-                free = [i for i, step in steps.items() if step == (row * covered, block * covered) and i not in order]
+                used, step = (*order, *parts), (row * covered, block * covered)
+                free = [i for i, each in steps.items() if each == step and i not in used]
                 if not free:
                     return None
                 parts.insert(0, next((i for i in free if self.over[i].size == size), free[0]))
                 covered *= self.over[parts[0]].size or 1
-                order.append(parts[0])
             if covered != size and parts:
                 return None
-            order[len(order) - len(parts) :] = parts
+            order += parts
         return order if len(order) == len(steps) else None
 
     @property

@@ -186,9 +186,8 @@ def _nest(
 ) -> tuple[LoopNest, tuple[int, ...]] | None:
     """Returns the loops over accumulator tiles of a transposed result of [(batch,) M, N], and the tiles' dimensions.
 
-    Rows of a tile are K of the next matmul, columns its rows.
-
-    None where lanes have no whole blocks, or N no whole tiles and it may not have padding.
+    Rows of a tile are K of the next matmul, columns its rows. None is returned where lanes have no whole blocks, or N
+    no whole tiles and it may not have padding.
     """
     (*batch, height, width), (tile_k, tile_rows) = size, swizzle.tile_shape
     dims = [Loop(each.size, each.column, each.row) for each in loops_of(swizzle)]
