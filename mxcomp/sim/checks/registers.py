@@ -50,12 +50,14 @@ class Facts:
     """The properties of an instruction that the checks need.
 
     Attributes:
+        touches: Registers read or written.
         flight: What it brings into flight, if it is a memory instruction.
         wait: vmcnt and lgkmcnt of an s_waitcnt.
         spill: The lane, as a register, that it writes or reads alone.
     """
 
     instruction: Instruction
+    touches: RegisterSet
     issue: Issue
     flight: Flight | None
     wait: tuple[int, int] | None
@@ -64,7 +66,7 @@ class Facts:
     @classmethod
     def of(cls, i: Instruction) -> Facts:
         wait = waitcnt_fields(i.flag("simm16")) if i.mnemonic == "s_waitcnt" else None
-        return cls(i, Issue.of(i), Flight.of(i), wait, _spill(i))
+        return cls(i, i.reads | i.writes, Issue.of(i), Flight.of(i), wait, _spill(i))
 
     def depending(self, undefined: RegisterSet) -> RegisterSet | None:
         """Returns the registers written that depend on some of those read; None: more than registers does."""
@@ -116,7 +118,7 @@ class Wave(Issuer, Protocol):
 def check_registers(wave: Wave, facts: Facts) -> None:
     """Checks an instruction before it is executed."""
     watch, i = wave.report, facts.instruction
-    if watch.late and (i.reads | i.writes) & wave.busy:
+    if watch.late and facts.touches & wave.busy:
         _in_flight(wave, facts)
     if watch.uninit:
         undefined = i.reads & ~wave.defined

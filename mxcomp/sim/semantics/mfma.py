@@ -157,7 +157,10 @@ def elements(words: Lanes, kind: str, count: int) -> Lanes:
     if kind == "i8":
         return raw.view(i8)[:, :count].astype(f64)
     fmt = FORMATS[kind]
-    return np.take(value_table(fmt), unpack_bits(raw[:, : count * fmt.bits // 8], fmt))
+    raw = raw[:, : count * fmt.bits // 8]
+    if fmt.bits == 4:  # as `unpack_bits` does, in two thirds of the time
+        return np.take(value_table(fmt), np.stack((raw & 15, raw >> 4), -1).reshape(64, count))
+    return np.take(value_table(fmt), raw if fmt.bits == 8 else unpack_bits(raw, fmt))
 
 
 def matrix(words: Lanes, kind: str, shape: Mfma) -> Lanes:
