@@ -21,13 +21,13 @@
 // CHECK-NOT: flow.dispatch.region
 // CHECK: util.return
 
-// A ukernel's loop over lanes writes the larger tile itself, and bytes lose the dimension, not elements.
+// A ukernel's loop over lanes inserts its tile with the dimension, and bytes lose the dimension, not elements.
 // LOOP: util.func private @mx_f4_f4_f32_m64_n128_k512_batched(%[[LHS:[a-z0-9]+]]: tensor<1x1x?x1x4x4x4x16x32xf4E2M1FN>
 // LOOP: %[[BYTES:.+]] = iree_tensor_ext.bitcast %[[LHS]] : tensor<1x1x?x1x4x4x4x16x32xf4E2M1FN>{%{{.+}}} -> tensor<1x1x?x1x4x4x4x16x16xi8>
 // LOOP-NEXT: tensor.collapse_shape %[[BYTES]]
 // LOOP: %[[R:.+]] = scf.forall {{.*}} -> (tensor<1x1x1x4x4x2x4x16x4xf32>) {
-// LOOP: vector.transfer_write {{.*}} tensor<1x1x1x1x4x2x1x1x4xf32>
-// LOOP: tensor.parallel_insert_slice {{.*}} into %{{.+}}[0, 0, 0, %
+// LOOP: %[[TILE:.+]] = tensor.expand_shape {{.*}} into tensor<1x1x1x1x4x2x1x1x4xf32>
+// LOOP: tensor.parallel_insert_slice %[[TILE]] into %{{.+}}[0, 0, 0, %
 // LOOP: util.return %[[R]] : tensor<1x1x1x4x4x2x4x16x4xf32>
 util.func @batch(%a: tensor<4x32x8x32xf4E2M1FN>, %b: tensor<4x128x8x32xf4E2M1FN>, %as: tensor<4x32x8xf8E8M0FNU>,
     %bs: tensor<4x128x8xf8E8M0FNU>) -> tensor<4x32x128xf32> {
