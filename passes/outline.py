@@ -20,10 +20,13 @@ from iree.compiler.passmanager import PassManager
 
 from mxcomp.mlir import graph
 
-PIPELINE = (
-    "builtin.module(util.func(iree-dispatch-creation-convert-dispatch-regions-to-workgroups,"
+_IN_A_FUNCTION = (
+    "iree-dispatch-creation-convert-dispatch-regions-to-workgroups,"
     "iree-dispatch-creation-materialize-default-workgroup-count-region,"
-    "iree-flow-capture-dynamic-dims),iree-flow-outline-dispatch-regions)"
+    "iree-flow-capture-dynamic-dims"
+)
+PIPELINE = (
+    f"builtin.module(util.func({_IN_A_FUNCTION}),util.initializer({_IN_A_FUNCTION}),iree-flow-outline-dispatch-regions)"
 )
 
 _CALLED = "entry_points"

@@ -36,3 +36,20 @@ util.func @model(%x: tensor<?xf32>) -> tensor<?xf32> {
   %r = arith.mulf %z, %z : tensor<?xf32>
   util.return %r : tensor<?xf32>
 }
+
+// Regions of an initializer, too.
+// CHECK: flow.executable private @mxcomp__initializer_0_dispatch_0 {
+// CHECK: util.initializer {
+// CHECK-NOT: flow.dispatch.region
+// CHECK: %[[T:.+]] = flow.dispatch @mxcomp__initializer_0_dispatch_0::@mxcomp__initializer_0_dispatch_0(
+// CHECK: util.global.store %[[T]], @twice
+util.global private @twice : tensor<2xf32>
+util.initializer {
+  %c = arith.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %t = flow.dispatch.region -> (tensor<2xf32>) {
+    %0 = arith.addf %c, %c : tensor<2xf32>
+    flow.return %0 : tensor<2xf32>
+  }
+  util.global.store %t, @twice : tensor<2xf32>
+  util.return
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -17,7 +17,8 @@ from mxcomp.mlir import build
 
 T = TypeVar("T")
 SCOPE = "model"
-NUMPY = FLOATS | {"i8": np.uint8, "i32": np.int32}
+INTEGERS = {"i8": np.uint8, "i32": np.int32}
+NUMPY = FLOATS | INTEGERS
 
 
 OPEN = {1: 1, 2: 1, 7: 1, 16: 1, 33: 1, 64: 1, 100: 0.5, 257: 0.5, 1000: 0.15, 1499: 0.15, 1500: 0.15}
@@ -116,6 +117,7 @@ class Module:
     parameters: dict[str, np.ndarray] = field(default_factory=dict)
     has_parameters: bool = False
     products: int = 0
+    initialised: int = 0
     state: dict[str, np.ndarray] = field(default_factory=dict)
     """What its variables hold, by name: before a call, and after all is drawn, behind it."""
 
@@ -147,7 +149,7 @@ class Drawing:
         return self.block.add_argument(build.tensor_type(shape, kind), ir.Location.unknown())
 
     def value(self, array: np.ndarray, kind: str, dynamic: Sequence[int] = (), place: str = "") -> ir.Value:
-        """An argument, a constant or a parameter, of which none has dynamic sizes but an argument."""
+        """An argument, a constant, a parameter, or what an initializer computes: dynamic sizes has only an argument."""
         array = np.asarray(array, NUMPY[kind], order="C")
         place = "argument" if dynamic else place or self.dice.pick(self._places)
         if place == "parameter" and not self.module.has_parameters:
@@ -155,7 +157,8 @@ class Drawing:
         if place == "argument":
             return self.argument(array, kind, dynamic)
         self.dice.features.add(f"{place} operand")
-        return constant(array, kind) if place == "constant" else self._parameter(array, kind)
+        make = {"constant": constant, "parameter": self._parameter, "initializer": self._initialised}[place]
+        return make(array, kind)
 
     def _parameter(self, array: np.ndarray, kind: str) -> ir.Value:
         key = f"w{len(self.module.parameters)}"
@@ -165,6 +168,26 @@ class Drawing:
         with ir.InsertionPoint.at_block_begin(self.module.ir.body):
             util.GlobalOp(key, result, sym_visibility="private", initial_value=initial)
         return util.GlobalLoadOp(result, key, is_immutable=False).result
+
+    def _initialised(self, array: np.ndarray, kind: str) -> ir.Value:
+        """What is computed when the program is loaded, and kept in a variable."""
+        opposite = lambda: constant(~array if kind in INTEGERS else -array, kind)  # noqa: E731
+        kept = build.tensor_type(array.shape, kind)
+        return self.initialised(lambda: build.elementwise(kept, [opposite()], _opposite))
+
+    def initialised(self, make: Callable[[], ir.Value]) -> ir.Value:
+        """A variable that an initializer gives what `make` builds there."""
+        name = f"made{self.module.initialised}"
+        self.module.initialised += 1
+        with ir.InsertionPoint.at_block_begin(self.module.ir.body):
+            initializer = util.InitializerOp(ir.TypeAttr.get(ir.FunctionType.get([], [])))
+        with ir.InsertionPoint(initializer.regions[0].blocks.append()):
+            value = make()
+            util.GlobalStoreOp(value, name)
+            util.ReturnOp([])
+        with ir.InsertionPoint(initializer):
+            util.GlobalOp(name, value.type, sym_visibility="private")
+        return util.GlobalLoadOp(value.type, name, is_immutable=False).result
 
     def state_name(self) -> str:
         """A name for one more variable of this function."""
@@ -192,3 +215,10 @@ def constant(array: np.ndarray, kind: str) -> ir.Value:
     else:
         data = ir.DenseElementsAttr.get(array.view(np.int8) if kind == "i8" else array)
     return arith.ConstantOp(result, data).result
+
+
+def _opposite(value: ir.Value) -> ir.Value:
+    """The same with other signs, or, of integers, other bits."""
+    if not isinstance(value.type, ir.IntegerType):
+        return arith.NegFOp(value).result
+    return arith.XOrIOp(value, arith.ConstantOp(value.type, -1).result).result

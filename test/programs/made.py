@@ -43,13 +43,14 @@ def program(
     chosen: Mapping[str, str] | None = None,
     rounds: int = 1,
     way: str = "plain",
+    place: str = "argument",
 ) -> Program:
-    """The program that returns what `make` builds, with arguments only; called so many times, with other numbers."""
+    """The program that returns what `make` builds, of arguments; called so many times, with other numbers."""
     calls, state = [], dict[str, np.ndarray]()
     for call in range(rounds):
         with ir.Context(), ir.Location.unknown():
             module = Module(ir.Module.create(), Plain(call, chosen), state=state)
-            drawing = Drawing(module, "main", {"argument": 1.0})
+            drawing = Drawing(module, "main", {place: 1.0})
             with ir.InsertionPoint(drawing.block):
                 results = list(make(drawing))
                 drawing.finish([returned(node) for node in results])

@@ -273,7 +273,9 @@ def draw_module(
     dice.features.add(f"theme:{name}")
     chosen = THEMES[name]
     constants = dice.pick({0.0: 3, 0.3: 1, 0.9: 0.5})
-    places = {"argument": 1 - constants, "constant": constants, **({"parameter": 1.0} if parameters else {})}
+    initialised = dice.pick({0.0: 9, 0.3: 1})
+    places = {"argument": 1 - constants, "constant": constants, "initializer": initialised}
+    places |= {"parameter": 1.0} if parameters else {}
     with ir.Context(), ir.Location.unknown():
         module = Module(ir.Module.create(), dice, has_parameters=parameters, state=dict(state or {}))
         count = dice.pick(chosen.functions)
