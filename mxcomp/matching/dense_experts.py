@@ -10,18 +10,14 @@ An expert that is not among a token's adds nothing, so only those that are need 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
 
 from iree.compiler import ir
 
-from mxcomp.matching.elements import Element, Index
-from mxcomp.matching.expressions import Apply, Expr, Leaf, Tracer, moved
 from mxcomp.matching.sizes import in_columns
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import static_sizes
-from mxcomp.mlir.linalg_ops import indexing_maps, inputs, is_elementwise, is_zero, iterators, loop_sizes, yielded
+from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, is_zero, iterators, reads_init, yielded
 
 SCATTER = "iree_linalg_ext.scatter"
 _CASTS = ("arith.extf", "arith.truncf")
@@ -57,64 +53,104 @@ def find(op: ir.Operation) -> Dense | None:
     maps = indexing_maps(op)
     if maps is None or len(op.results) != 1 or op.name == "linalg.fill" or iterators(op).count("reduction") != 1:
         return None
-    if (added := _added(op)) is None:
+    added = _added(op)
+    if added is None:
         return None
-    sizes = loop_sizes(op, maps)
-    loops = [Index(f"loop {i}", 1, sizes.get(i)) for i in range(maps[-1].n_dims)]
-    expert = loops[iterators(op).index("reduction")]
-    weighted = graph.producer(op.operands[0])
-    if weighted is not None and not (len(inputs(op)) == 1 and is_elementwise(weighted) and graph.only_user(weighted)):
-        weighted = None
-    product = _Terms((op if weighted is None else weighted).results[0]).body(op, added, loops, {})
-    leaves = product.operands if isinstance(product, Apply) and product.name == "arith.mulf" else ()
-    for experts, weights in permutations([each for each in leaves if isinstance(each, Leaf)], 2):
-        (made,), (share,) = experts.accesses, weights.accesses
-        axes = {loops.index(each) for each in made.indices if each in loops}
-        if len(made.indices) <= _MATRIX or len(axes) != len(made.indices) or made.indices[0] != expert:
+    summed, weighted = op, None
+    loops = {loop: loop for loop in range(maps[-1].n_dims)}
+    if isinstance(added, ir.BlockArgument):  # another operation multiplies
+        if added.owner != op.regions[0].blocks[0]:
+            return None
+        weighted = graph.producer(op.operands[added.arg_number])
+        if weighted is None or not is_elementwise(weighted):
+            return None
+        if (user := graph.only_user(weighted)) is None or user != op:
+            return None
+        outer, inner = _dims(maps[added.arg_number]), _dims((indexing_maps(weighted) or [])[-1])
+        if outer is None or inner is None:
+            return None
+        loops, op = dict(zip(inner, outer, strict=True)), weighted
+        added = _uncast(yielded(weighted))
+    return _factors(summed, weighted, op, added, loops)
+
+
+def _factors(
+    summed: ir.Operation, weighted: ir.Operation | None, op: ir.Operation, product: ir.Value, loops: dict[int, int]
+) -> Dense | None:
+    """Returns the factors of `op`, whose loops are those of the sum by `loops`."""
+    if (inner := graph.producer(product, "arith.mulf")) is None or len(op.operands) != _MATRIX + 1:
+        return None
+    factors = [_uncast(operand) for operand in inner.operands]
+    if not all(isinstance(each, ir.BlockArgument) and each.owner == op.regions[0].blocks[0] for each in factors):
+        return None
+    positions = [ir.BlockArgument(each).arg_number for each in factors]
+    if sorted(positions) != [0, 1]:
+        return None
+    maps, (expert,) = indexing_maps(op) or [], [i for i, kind in enumerate(iterators(summed)) if kind == "reduction"]
+    for experts, weights in ((0, 1), (1, 0)):
+        of_experts, of_weights = _dims(maps[experts]), _dims(maps[weights])
+        if of_experts is None or of_weights is None or len(of_weights) != _MATRIX or len(of_experts) <= _MATRIX:
             continue
-        _, token, *rest = made.indices
-        ids = _chosen(share, token, expert)
+        first, token, *rest = (loops[loop] for loop in of_experts)
+        order = [loops[loop] for loop in of_weights]
+        by_token = order == [token, expert]
+        if first != expert or expert in rest or not (by_token or order == [expert, token]):
+            continue
+        ids = _chosen(op.operands[weights], by_token)
         if ids is not None and _are_different(ids):
-            at = tuple(map(loops.index, rest))
-            by_token = share.indices == (token, expert)
-            return Dense(op, weighted, made.value, share.value, by_token, ids, loops.index(token), at)
+            return Dense(
+                summed, weighted, op.operands[experts], op.operands[weights], by_token, ids, token, tuple(rest)
+            )
     return None
 
 
-class _Terms(Tracer):
-    """Traces scalars to elements of tensors, of which one is followed once, without casts."""
-
-    def __init__(self, inside: ir.Value) -> None:
-        super().__init__()
-        self._inside = inside
-
-    def element(self, value: ir.Value, indices: Sequence[Index]) -> Expr | None:
-        is_inside = value == self._inside
-        return super().element(value, indices) if is_inside else Leaf((Element(value, tuple(indices)),))
-
-    def scalar(self, op: ir.Operation, operands: Sequence[Expr | None], loops: Sequence[Index]) -> Expr:
-        source = operands[0] if op.name in _CASTS else None
-        return source or super().scalar(op, operands, loops)
-
-
 def _added(op: ir.Operation) -> ir.Value | None:
-    """Returns the term that an operation adds to its result."""
-    inner, acc = graph.producer(yielded(op), "arith.addf"), list(op.regions[0].blocks[0].arguments)[-1]
-    terms = [] if inner is None else [operand for operand in inner.operands if operand != acc]
-    return terms[0] if len(terms) == 1 else None
+    """Returns the term that an operation adds to its result, without casts."""
+    inner, acc = graph.producer(yielded(op)), list(op.regions[0].blocks[0].arguments)[-1]
+    if inner is None or inner.name != "arith.addf" or acc not in list(inner.operands):
+        return None
+    (value, *_) = [operand for operand in inner.operands if operand != acc] or [None]
+    if value is None:
+        return None
+    value = _uncast(value)
+    return ir.BlockArgument(value) if isinstance(value, ir.BlockArgument) else value
 
 
-def _chosen(weights: Element, token: Index, expert: Index) -> ir.Value | None:
+def _uncast(value: ir.Value) -> ir.Value:
+    return graph.look_through(value, _CASTS)
+
+
+def _dims(found: ir.AffineMap) -> list[int] | None:
+    """Returns the loops that are the results of a map, if they are distinct; None for other maps."""
+    dims = linalg_ops.loops(found)
+    return dims if len({*dims}) == len(found.results) else None
+
+
+def _chosen(weights: ir.Value, by_token: bool) -> ir.Value | None:
     """Returns the ids [T, k] of a matrix of routing weights that is zero elsewhere."""
-    if len(weights.indices) != _MATRIX or {*weights.indices} != {token, expert}:
+    op = graph.producer(weights)
+    if op is None:
         return None
-    *_, place = moved(weights, _CASTS)
-    op = graph.producer(place.value)
-    if op is None or {*place.indices} != {token, expert} or len(place.indices) != _MATRIX:
-        return None
+    if op.name in graph.RESHAPES:
+        return _chosen_behind_reshape(op, by_token)
+    if is_elementwise(op) and len(op.operands) == _MATRIX and isinstance(_uncast(yielded(op)), ir.BlockArgument):
+        maps = indexing_maps(op) or []
+        source, result = _dims(maps[0]), _dims(maps[1])
+        if source is None or result is None or sorted(source) != sorted(result) or reads_init(op):
+            return None
+        return _chosen(op.operands[0], by_token == (source == result))
     if op.name == SCATTER:
-        return _scattered(op) if place.indices == (token, expert) else None
-    return _counted(op, place.indices.index(token))
+        return _scattered(op) if by_token else None
+    return _counted(op, by_token)
+
+
+def _chosen_behind_reshape(op: ir.Operation, by_token: bool) -> ir.Value | None:
+    """Returns the ids of a reshape to a matrix and back, by dimensions of size 1."""
+    source = graph.look_through(op.operands[0], graph.RESHAPES)
+    before, after = ([size for size in static_sizes(each) if size != 1] for each in (source, op.results[0]))
+    if before != after or len(static_sizes(source)) != _MATRIX or 1 in static_sizes(source):
+        return None
+    return _chosen(source, by_token)
 
 
 def _scattered(op: ir.Operation) -> ir.Value | None:
@@ -140,50 +176,50 @@ def _scattered(op: ir.Operation) -> ir.Value | None:
     return ids if graph.look_through(at, _INTEGER_CASTS) == row and tokens == static_sizes(original)[0] else None
 
 
-def _counted(op: ir.Operation, of_token: int) -> ir.Value | None:
-    """Returns the ids of a sum over j of `select(ids[t, j] == e, weight, 0)`, whose dimension of this number is t."""
-    maps = indexing_maps(op) or []
+def _counted(op: ir.Operation, by_token: bool) -> ir.Value | None:
+    """Returns the ids of a sum over j of `select(ids[t, j] == e, weight, 0)`."""
+    maps, inputs = indexing_maps(op) or [], list(op.operands)[:-1]
     is_sum = bool(maps) and len(op.results) == 1 and iterators(op).count("reduction") == 1
-    if not is_sum or maps[-1].n_dims != _MATRIX + 1 or not is_zero(op.operands[len(inputs(op))]):
+    if not is_sum or not is_zero(op.operands[len(inputs)]):
         return None
-    inner, kept = graph.producer(_added(op) or yielded(op), "arith.select"), linalg_ops.loops(maps[-1])
-    if inner is None or not is_zero(inner.operands[2]):
+    kept, inner = _dims(maps[-1]), graph.producer(_added(op) or yielded(op), "arith.select")
+    if kept is None or len(kept) != _MATRIX or inner is None or not is_zero(inner.operands[2]):
         return None
-    (choice,) = {*range(_MATRIX + 1)} - {*kept}
-    of_ids = ir.AffineMap.get(_MATRIX + 1, 0, [ir.AffineExpr.get_dim(i) for i in (kept[of_token], choice)])
+    token, expert = kept if by_token else reversed(kept)
+    (choice,) = {*range(maps[-1].n_dims)} - {*kept} if maps[-1].n_dims == _MATRIX + 1 else (-1,)
     equal = graph.producer(inner.operands[0], "arith.cmpi")
     is_equality = equal is not None and ir.IntegerAttr(equal.attributes["predicate"]).value == 0
     if equal is None or not is_equality or not _is_wide(equal.operands[0].type):
         return None
     sides = [graph.look_through(value, _INTEGER_CASTS) for value in equal.operands]
     for side, other in (sides, sides[::-1]):
-        loop, arguments = graph.producer(other, "linalg.index"), list(op.regions[0].blocks[0].arguments)[:-1]
-        if loop is None or ir.IntegerAttr(loop.attributes["dim"]).value != kept[1 - of_token]:
+        loop = graph.producer(other, "linalg.index")
+        if loop is None or ir.IntegerAttr(loop.attributes["dim"]).value != expert:
             continue
-        if side in arguments and maps[arguments.index(side)] == of_ids:
-            return op.operands[arguments.index(side)]
+        if isinstance(side, ir.BlockArgument) and side.owner == op.regions[0].blocks[0]:
+            at = ir.BlockArgument(side).arg_number
+            return op.operands[at] if _dims(maps[at]) == [token, choice] else None
     return None
 
 
 def _are_different(ids: ir.Value) -> bool:
     """Returns whether the ids of a token, [T, k], are those of a top-k, all different."""
-    places = tuple(Index(axis, 1, size) for axis, size in zip("tj", static_sizes(ids), strict=True))
-    accesses = moved(Element(ids, places), _INTEGER_CASTS)
-    while all(_is_wide(build.element(each.value)) for each in accesses):
-        *_, place = accesses
-        op = graph.producer(place.value)
-        if op is None or place.indices != places:
-            return False
-        if op.name == graph.SORT:  # where logits are -inf or NaN, iree_linalg_ext.topk returns its init: an id twice
-            is_of_rows = ir.IntegerAttr(op.attributes["dimension"]).value == 1
-            return is_of_rows and _is_counting(op.operands[ir.OpResult(place.value).result_number])
-        if op.name != "tensor.extract_slice":
-            return False
-        offsets, _, steps = graph.slicing(op)
-        if offsets[0] != 0 or steps != [1, 1]:
-            return False
-        accesses = moved(Element(op.operands[0], places), _INTEGER_CASTS)
-    return False
+    while (op := graph.producer(ids)) is not None:
+        if is_elementwise(op) and len(op.operands) == _MATRIX:
+            read, written = indexing_maps(op) or []
+            is_same = isinstance(graph.look_through(yielded(op), _INTEGER_CASTS), ir.BlockArgument)
+            if read != written or not _is_wide(build.element(ids)) or not is_same:
+                return False
+        elif op.name == "tensor.extract_slice":
+            offsets, _, steps = graph.slicing(op)
+            if offsets[0] != 0 or steps != [1, 1]:
+                return False
+        else:
+            break
+        ids = op.operands[0]
+    if op is None or op.name != graph.SORT or ir.IntegerAttr(op.attributes["dimension"]).value != 1:
+        return False  # where logits are -inf or NaN, iree_linalg_ext.topk returns its init: an id twice
+    return _is_counting(op.operands[ir.OpResult(ids).result_number])
 
 
 def _is_wide(kind: ir.Type) -> bool:

@@ -9,7 +9,7 @@ through pure data movement and elementwise arithmetic makes them all look alike:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from iree.compiler import ir
@@ -96,27 +96,16 @@ class Tracer(Following[Expr]):
 
 
 class _Moves(Tracer):
-    """Follows elements through operations that only move them, or are `through`, such as casts."""
-
-    def __init__(self, through: Collection[str]) -> None:
-        super().__init__()
-        self._through = through
+    """Follows elements through operations that only move them."""
 
     def of_element(self, place: Element, found: Expr | None) -> Leaf:
         expr = super().of_element(place, found)
         return expr if isinstance(expr, Leaf) else Leaf((place,))
 
-    def scalar(self, op: ir.Operation, operands: Sequence[Expr | None], loops: Sequence[Index]) -> Expr:
-        source = operands[0] if op.name in self._through else None
-        return source or super().scalar(op, operands, loops)
 
-
-def moved(place: Element, through: Collection[str] = ()) -> Sequence[Element]:
-    """Returns an element, and those of other tensors that operations only move there, the nearest first.
-
-    Operations of the names `through` are taken to leave elements as they are.
-    """
-    found = _Moves(through).element(place.value, place.indices)
+def moved(place: Element) -> Sequence[Element]:
+    """Returns an element, and those of other tensors that operations only move there, the nearest first."""
+    found = _Moves().element(place.value, place.indices)
     assert isinstance(found, Leaf)
     return found.accesses
 
