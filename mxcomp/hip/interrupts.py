@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ def interruptible(work: Callable[[], Result], abort: Callable[[], None] | None) 
         end = time.monotonic() + _PATIENCE_SECONDS
         while abort is not None and not found.done() and time.monotonic() < end:
             abort()  # again, as it may have been too early
-            thread.join(_BETWEEN_SECONDS)
+            wait([found], _BETWEEN_SECONDS)  # an interrupted thread.join() returns at once ever after
         raise
     finally:
         del found  # an error keeps the objects of its frames alive

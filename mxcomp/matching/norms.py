@@ -8,13 +8,12 @@ result; nothing else reads the intermediates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from iree.compiler import ir
 
 from mxcomp.formats import MX_BLOCK
-from mxcomp.matching.elements import Index, UntraceableError
-from mxcomp.matching.quantiser import Compute, Finder, computed, reads
+from mxcomp.matching.quantiser import Compute, Node, Read
 from mxcomp.mlir import build, graph, linalg_ops
 from mxcomp.mlir.build import is_narrow
 from mxcomp.mlir.linalg_ops import indexing_maps, is_elementwise, iterators, only_calculates, reads_init, yielded
@@ -144,34 +143,63 @@ def of(value: ir.Value) -> Norm | None:
     if (region := graph.producer(value, "flow.dispatch.region")) is None or len(region.results) != 1:
         return None
     *ops, end = (view.operation for view in region.regions[0].blocks[0].operations)
-    *outer, size = rows = build.static_sizes(value)
-    place = (*(Index(f"row {i}", 1, each) for i, each in enumerate(outer)), Index("k", 1, size))
+    reader = _Reader(build.static_sizes(value))
     try:
-        result = Finder(size or 0, lambda op: not graph.is_in_dispatch(op)).node(end.operands[0], place)
-    except UntraceableError:
+        for op in filter(is_sum, ops):  # of rows, which are so the first operand
+            reader.node(op.results[0])
+        result = reader.node(end.operands[0])
+    except _UnknownError:
         return None
-    found = {each.op: each for each in computed([result])}
-    sums = tuple(found[op] for op in ops if op in found and found[op].start is not None)
-    read = reads((*sums, result))
-    operands = tuple(dict.fromkeys(each.value for each in read))
-    sizes = [_squeezed(build.static_sizes(each)) for each in operands]
-    are_known = bool(sizes) and sizes == [_squeezed(rows), *[_squeezed(rows[-1:])] * (len(sizes) - 1)]
-    are_given = all(each.inside and not _is_made_inside(each.value) for each in read)
-    if not isinstance(result, Compute) or not are_known or not are_given or not all(map(_is_step, found.values())):
-        return None
-    return Norm(operands, result, sums)
+    return Norm(tuple(reader.operands), result, tuple(reader.sums)) if isinstance(result, Compute) else None
 
 
-def _is_made_inside(value: ir.Value) -> bool:
-    op = graph.producer(value)
-    return op is not None and graph.is_in_dispatch(op)
+class _UnknownError(Exception):
+    """Raised where something is computed otherwise."""
 
 
-def _is_step(node: Compute) -> bool:
-    """Returns whether a kernel computes it: elementwise, or the sum of a row in f32 from 0 on."""
-    if graph.captures(node.op):
-        return False
-    if node.start is None:
-        return _is_plain(node.op) and not reads_init(node.op)
-    is_f32 = str(build.element(node.op.results[0])) == "f32"
-    return is_sum(node.op) and is_f32 and str(graph.real(node.start.operands[0])) == "0.0"
+@dataclass
+class _Reader:
+    """Reads the calculation of elements of rows of so many."""
+
+    rows: list[int | None]
+    operands: list[ir.Value] = field(default_factory=list)
+    sums: list[Compute] = field(default_factory=list)
+    _known: dict[ir.Value, Node] = field(default_factory=dict)
+
+    def node(self, value: ir.Value) -> Node:
+        """Returns the node of a value that is computed in the dispatch. Raises _UnknownError."""
+        if value not in self._known:
+            self._known[value] = self._computed(value)
+        return self._known[value]
+
+    def _computed(self, value: ir.Value) -> Node:
+        op = graph.producer(value)
+        if op is not None and op.name in graph.RESHAPES:
+            return self.node(op.operands[0])
+        if op is None or not graph.is_in_dispatch(op) or graph.captures(op):
+            raise _UnknownError
+        if is_sum(op):
+            start = graph.producer(op.operands[1], "linalg.fill")
+            if start is None or str(build.element(value)) != "f32" or str(graph.real(start.operands[0])) != "0.0":
+                raise _UnknownError
+            found = Compute(op, (self._operand(op, 0),), False, start)
+            self.sums.append(found)
+            return found
+        if not _is_plain(op) or reads_init(op):
+            raise _UnknownError
+        operands = tuple(self._operand(op, i) for i in range(len(op.operands) - 1))
+        return Compute(op, operands, build.static_sizes(value)[-1:] == self.rows[-1:])
+
+    def _operand(self, op: ir.Operation, position: int) -> Node:
+        value, loops = op.operands[position], (indexing_maps(op) or [])[position]
+        source = graph.producer(value)
+        if source is not None and graph.is_in_dispatch(source):
+            return self.node(value)
+        sizes = _squeezed(build.static_sizes(value)) if isinstance(value.type, ir.RankedTensorType) else []
+        is_inside = any(str(each) == f"d{loops.n_dims - 1}" for each in loops.results)
+        is_vector = bool(self.operands) and value != self.operands[0]
+        if not is_inside or sizes != _squeezed(self.rows[-1:] if is_vector else self.rows):
+            raise _UnknownError
+        if value not in self.operands:
+            self.operands.append(value)
+        return Read(value, (), True)

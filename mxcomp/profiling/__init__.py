@@ -396,6 +396,6 @@ def read(path: Path, places: Iterable[Launch] = (), function: str | None = None)
     `places` are those of the program, of a report, and `function` is what was called: they say whose each launch is.
     """
     lines = path.read_bytes().splitlines() if path.exists() else []
-    noted = [msgspec.json.decode(line, type=DispatchProfile) for line in lines]
+    noted = [msgspec.convert(json.loads(line), DispatchProfile) for line in lines]
     found = launches.assigned([each.kernel for each in noted], tuple(places), function)
     return Profile(tuple(replace(each, places=of) for each, of in zip(noted, found, strict=True)))

@@ -103,9 +103,10 @@ def expert(
     """Returns what one of several experts makes of rows, from the operands of `gated_experts` in their order."""
     gate_up, gate_up_scales, gate_up_bias, down, down_scales, down_bias = (part[number] for part in parts)
     alpha, limit, offset = numbers
-    both = scaled_linear(x, gate_up, gate_up_scales, *formats) + gate_up_bias
+    both = scaled_linear(x, gate_up, gate_up_scales, *formats) + gate_up_bias.float()
     gate, up = both[..., ::2].clamp(max=limit), both[..., 1::2].clamp(-limit, limit)
-    return scaled_linear((up + offset) * gate * torch.sigmoid(gate * alpha), down, down_scales, *formats) + down_bias
+    hidden = (up + offset) * gate * torch.sigmoid(gate * alpha)
+    return scaled_linear(hidden, down, down_scales, *formats) + down_bias.float()
 
 
 def values(elements: torch.Tensor, scales: torch.Tensor, fmt: str, dtype: type = np.float32) -> torch.Tensor:

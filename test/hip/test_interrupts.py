@@ -62,7 +62,8 @@ print("fine")
     process = python(LARGE + script)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    wait_for(lambda: simulates(process.pid))
+    before = sum(map(cpu_seconds, workers(process.pid)))  # what it computed already can have taken seconds
+    wait_for(lambda: sum(map(cpu_seconds, workers(process.pid))) > before + 1)
     start = time.monotonic()
     process.send_signal(signal.SIGINT)
     lines = finish(process).splitlines()
@@ -91,6 +92,12 @@ try:
     interruptible(forever.wait, forever.set)
 except Alarm:
     print("ended", forever.is_set())
+aborted = []
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    interruptible(lambda: time.sleep(0.8), lambda: aborted.append(None))
+except Alarm:
+    print("aborted again, between waits:", 1 <= len(aborted) < 20)
 signal.signal(signal.SIGALRM, lambda number, frame: calls.append(number))
 signal.setitimer(signal.ITIMER_REAL, 0.1)
 print(interruptible(lambda: time.sleep(0.3) or 5, forever.set), len(calls))
@@ -100,7 +107,7 @@ except KeyError as error:
     print(error)
 """
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
-    assert process.stdout.splitlines() == ["left", "ended True", "5 1", "'key'"], process.stderr
+    assert process.stdout.splitlines() == ["left", "ended True", "aborted again, between waits: True", "5 1", "'key'"]
 
 
 def test_interrupt_without_a_simulation() -> None:

@@ -134,3 +134,32 @@ func.func @summed_twice(%a: tensor<4x8xf32>, %b: tensor<4x8xf32>) -> (tensor<4xf
   } -> tensor<4xf32>
   return %s, %p : tensor<4xf32>, tensor<4x8xf32>
 }
+
+// A convolution along one axis, and a sum of squares of what is extended, are no sums over experts.
+// CHECK-LABEL: func.func @convolved(
+// CHECK: linalg.depthwise_conv_1d_nwc_wc
+func.func @convolved(%x: tensor<1x10x16xf32>, %w: tensor<4x16xf32>, %out: tensor<1x7x16xf32>) -> tensor<1x7x16xf32> {
+  %y = linalg.depthwise_conv_1d_nwc_wc ins(%x, %w : tensor<1x10x16xf32>, tensor<4x16xf32>)
+      outs(%out : tensor<1x7x16xf32>) -> tensor<1x7x16xf32>
+  return %y : tensor<1x7x16xf32>
+}
+
+// CHECK-LABEL: func.func @squared(
+// CHECK-COUNT-2: linalg.generic
+func.func @squared(%x: tensor<4x8xbf16>, %out: tensor<4xf32>) -> tensor<4xf32> {
+  %e = tensor.empty() : tensor<4x8xf32>
+  %wide = linalg.generic {indexing_maps = [#te, #te], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<4x8xbf16>) outs(%e : tensor<4x8xf32>) {
+  ^bb0(%a: bf16, %o: f32):
+    %0 = arith.extf %a : bf16 to f32
+    linalg.yield %0 : f32
+  } -> tensor<4x8xf32>
+  %s = linalg.generic {indexing_maps = [#te, affine_map<(t, e) -> (t)>], iterator_types = ["parallel", "reduction"]}
+      ins(%wide : tensor<4x8xf32>) outs(%out : tensor<4xf32>) {
+  ^bb0(%a: f32, %acc: f32):
+    %0 = arith.mulf %a, %a : f32
+    %1 = arith.addf %acc, %0 : f32
+    linalg.yield %1 : f32
+  } -> tensor<4xf32>
+  return %s : tensor<4xf32>
+}

@@ -6,20 +6,24 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import assembler
 import numpy as np
 import pytest
 
 from mxcomp.sim import Device, Finding, Severity, SimulationError, UnsupportedInstruction
 
 CODE = (Path(__file__).parent / "kernels" / "faults.hsaco").read_bytes()
+SOURCE = Path(__file__).parent / "kernels" / "faults.s"
 SCHEDULES = ("forward", "reverse", "random")
 LANES = np.arange(128, dtype=np.uint32)
 
 
-def run(kernel: str, schedule: str = "forward", **options: object) -> tuple[np.ndarray, tuple[Finding, ...]]:
+def run(
+    kernel: str, schedule: str = "forward", code: bytes = CODE, **options: object
+) -> tuple[np.ndarray, tuple[Finding, ...]]:
     """Launches two waves on 512 bytes of numbers (256 for buffers); returns the destination and the findings."""
     device = Device("gfx950", engine="both", schedule=schedule, seed=3, memory_bytes=1 << 24, **options)
-    module = device.load(CODE)
+    module = device.load(code)
     words = 64 if "buffer" in kernel else 128
     source, target = device.alloc(4 * words), device.alloc(512)
     device.write(source, np.arange(1000, 1000 + words, dtype=np.uint32))
@@ -96,6 +100,17 @@ def test_planted_fault(kernel: str, schedule: str) -> None:
         assert found[0].address is not None
     if "lds" not in kernel:  # a mistake with LDS shows in several ways, depending on the schedule
         assert found == errors
+
+
+def test_scalar_load_below_address_zero() -> None:
+    """Such addresses are as large as 64 bits go: pointers that were read from unwritten memory have them."""
+    load = "s_load_dword s8, s[4:5], 0x10000"
+    text = SOURCE.read_text()
+    assert text.count(load) == 1
+    below = text.replace(load, "s_mov_b64 s[10:11], -8\n  s_load_dword s8, s[10:11], 0x0")
+    result, (found,) = run("scalar_load_beyond", code=assembler.code_object(below))
+    assert (found.check, found.address) == ("bounds", 2**64 - 8)
+    assert (result == 2**32 - 1).all()
 
 
 WARNINGS = {

@@ -15,6 +15,7 @@ from mxcomp.sim.numpy.spaces import read, update, write
 from mxcomp.sim.numpy.wave import Lanes, Step, Wave, lanes_of
 from mxcomp.sim.semantics import lane as lane_ops
 from mxcomp.sim.semantics import memory as m
+from mxcomp.sim.semantics.table import MASK64
 
 _Move = Callable[[Wave, Transfer], int]
 """Does what a memory instruction does, and returns the bytes that count."""
@@ -165,7 +166,7 @@ def _scalar(operands: MemoryOperands) -> _Move:
 
     def move(w: Wave, transfer: Transfer) -> int:
         address, inside = place(w)
-        where, given = np.full(64, address, np.int64), w.s[data.code : data.code + data.dwords]
+        where, given = np.full(64, address & MASK64, np.uint64).view(np.int64), w.s[data.code : data.code + data.dwords]
         operand = np.broadcast_to(np.array(given, np.uint32).view(np.uint8), (64, 4 * data.dwords))
         old = np.zeros((64, op.size), np.uint8)
         if op.kind == "load" and inside:

@@ -12,6 +12,7 @@ from mxcomp.sim.instruction import MemoryOp, Space
 from mxcomp.sim.memory import BASE, UNWRITTEN, gather, scatter
 from mxcomp.sim.numpy.wave import Wave, lanes_of
 from mxcomp.sim.semantics import memory as m
+from mxcomp.sim.semantics.table import MASK64
 
 Addresses = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -86,7 +87,9 @@ def _inside(
     if w.group.report.bounds:
         first = int(lanes[np.argmax(bad)])
         lane = None if transfer.is_scalar else first
-        w.group.report("bounds", f"{verb} {what}", w, transfer.instruction, lane, int(addresses[first]))
+        address = int(addresses[first])
+        address &= MASK64 if space is Space.DEVICE else -1
+        w.group.report("bounds", f"{verb} {what}", w, transfer.instruction, lane, address)
     return lanes[~bad], at[~bad]
 
 
