@@ -13,7 +13,7 @@ normalisation's last step) belong to it where nothing else uses them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -122,7 +122,7 @@ def find(elements: ir.Value, scales: ir.Value, stops: Iterable[ir.Operation] = (
     known = {*stops}
     try:
         while True:
-            finder = Finder(size, known.__contains__)
+            finder = _Finder(size, known)
             first, second = (finder.node(value, subscripts) for value, subscripts in accesses)
             if not (more := _foreign(finder.ops) | _narrow_readers((first, second))):
                 break
@@ -156,18 +156,18 @@ def _users(op: ir.Operation) -> set[ir.Operation]:
     return {user for user in graph.readers(op.results[0], RESHAPES) if user.name != "tensor.dim"}
 
 
-class Finder:
-    """Follows values back within blocks, or whole rows, of so many elements.
+class _Finder:
+    """Follows values back within blocks of so many elements.
 
-    What is computed by operations that are read is not followed. `ops` are the operations passed, with whether they
+    What `stops` compute is read, and not followed. `ops` are the operations passed, with whether they
     are activations.
     """
 
-    def __init__(self, block: int, is_read: Callable[[ir.Operation], bool]) -> None:
+    def __init__(self, block: int, stops: Collection[ir.Operation]) -> None:
         self._block = block
         self.ops: dict[ir.Operation, bool] = {}
         self.readings: list[Reading] = []
-        self._is_read = is_read
+        self._stops = frozenset(stops)
         self._known: dict[tuple[ir.Value, tuple[Index, ...]], Node] = {}
 
     def node(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
@@ -185,7 +185,7 @@ class Finder:
 
     def _follow(self, value: ir.Value, subscripts: tuple[Index, ...]) -> Node:
         op = graph.producer(value)
-        if op is None or self._is_read(op):
+        if op is None or op in self._stops:
             return self._read(value, subscripts)
         if op.name in RESHAPES:
             try:

@@ -223,7 +223,7 @@ def test_global_atomics(memory: tuple[Memory, int, np.ndarray]) -> None:
 
 
 def test_scratch_beyond_its_end_reads_unwritten_bytes() -> None:
-    """As any access that leaves its space does; the others get what they have stored."""
+    """Lanes beyond the end read these bytes, as in any space; the others get what they have stored."""
     addresses = np.where(LANES < 32, 16 * LANES, 1 << 20)
     text = "scratch_store_dword v0, v1, off\nscratch_load_dword v2, v0, off\ns_waitcnt vmcnt(0)"
     wave = run(text, {0: addresses, 1: LANES})
